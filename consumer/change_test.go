@@ -128,7 +128,9 @@ func TestWhatTheProducerChangedIsNotBroughtBackByItsRetry(t *testing.T) {
 			w.forgotten()
 			row.change(w, g)
 			close(g.fails)
-			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retried) == 1 })
+			wait.For(t, "the handler's failure is dealt with", func() bool {
+				return counted(c, superseded)+counted(c, retried) == 1
+			})
 			w.quiet(g, row.want...)
 		})
 	}
@@ -149,7 +151,9 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 			w.forgotten()
 			changes()[name].change(w, g)
 			close(g.fails)
-			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retried) == 1 })
+			wait.For(t, "the handler's failure is dealt with", func() bool {
+				return counted(c, superseded)+counted(c, retried) == 1
+			})
 			w.quiet(g, changes()[name].want...)
 		})
 	}
@@ -206,7 +210,7 @@ func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
 			wait.Closed(t, "the handler has it", g.began)
 			row.change(w, g)
 			close(g.fails)
-			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over) == 1 })
+			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, superseded) == 1 })
 			settle()
 			if s, there := w.stored("a"); there && s.NextAttempt.Before(time.Now().Add(time.Minute)) {
 				t.Errorf("stored: %+v", s)
@@ -280,9 +284,9 @@ func TestACancelReachesANextStepThatIsBeingStored(t *testing.T) {
 					},
 				})
 				w.request(producer.Request{ID: "a", Payload: []byte("first"), Headers: map[string]string{"k": "v"}})
-				wait.For(t, "the step's message is acked", func() bool { return counted(c, over)+counted(c, done) >= 2 })
-				if n := seen.of("a"); n != 1 || counted(c, over) != 1 {
-					t.Errorf("handled %d times, %v superseded", n, counted(c, over))
+				wait.For(t, "the step's message is acked", func() bool { return counted(c, superseded)+counted(c, done) >= 2 })
+				if n := seen.of("a"); n != 1 || counted(c, superseded) != 1 {
+					t.Errorf("handled %d times, %v superseded", n, counted(c, superseded))
 				}
 				c.stop()
 			})
@@ -335,7 +339,7 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 					seen.add(d)
 					return nil
 				}})
-				wait.For(t, "it is acked", func() bool { return counted(c, over) == 1 })
+				wait.For(t, "it is acked", func() bool { return counted(c, superseded) == 1 })
 				if len(seen.all()) != 0 {
 					t.Errorf("handled %+v", seen.all())
 				}

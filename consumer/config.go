@@ -12,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/notice"
+	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -109,7 +109,7 @@ type Consumer struct {
 	close   func() error
 	metrics *metrics
 	// These limit the rate of log lines that could come once for each delivery.
-	parked, panicked, refused, unstored, refusedOne, unknown, removed *notice.Notice
+	parked, panicked, refused, unstored, refusedOne, unknown, removed *ratelog.Logger
 	busy                                                              busy
 	ran                                                               atomic.Bool
 }
@@ -134,15 +134,15 @@ func New(cfg Config) (*Consumer, error) {
 		store: &store{Store: shards, routers: router.New(shards), window: cfg.Remember, clock: cfg.now,
 			removed: map[string]time.Time{},
 			met:     map[string]bool{}},
-		parked:     notice.New(cfg.Log, slog.LevelError, "task parked"),
-		panicked:   notice.New(cfg.Log, slog.LevelError, "handler panicked"),
-		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it isn't a task"),
-		unstored:   notice.New(cfg.Log, slog.LevelError, "redis can't be used, retrying"),
-		refusedOne: notice.New(cfg.Log, slog.LevelError, "redis refuses one task, its delivery waits"),
-		unknown: notice.New(cfg.Log, slog.LevelError,
+		parked:     ratelog.New(cfg.Log, slog.LevelError, "task parked"),
+		panicked:   ratelog.New(cfg.Log, slog.LevelError, "handler panicked"),
+		refused:    ratelog.New(cfg.Log, slog.LevelWarn, "delivery rejected, it isn't a task"),
+		unstored:   ratelog.New(cfg.Log, slog.LevelError, "redis can't be used, retrying"),
+		refusedOne: ratelog.New(cfg.Log, slog.LevelError, "redis refuses one task, its delivery waits"),
+		unknown: ratelog.New(cfg.Log, slog.LevelError,
 			"no scanner serves the topic under this prefix of this redis, its delivery waits: give the consumer the "+
 				"scanners' redis and prefix"),
-		removed: notice.New(cfg.Log, slog.LevelError, "topic was removed, task is not stored again"),
+		removed: ratelog.New(cfg.Log, slog.LevelError, "topic was removed, task is not stored again"),
 	}, nil
 }
 

@@ -41,7 +41,7 @@ func (w *worker) handle(work context.Context, d amqp.Delivery) {
 // reject sends a message that isn't a task to the queue's dead-letter exchange.
 func (c *Consumer) reject(ctx context.Context, s *session, d amqp.Delivery, err error) {
 	c.metrics.rejected.WithLabelValues(rejection(err)).Inc()
-	c.refused.Say(ctx, "queue", c.cfg.Queue, "exchange", d.Exchange, "error", err)
+	c.refused.Log(ctx, "queue", c.cfg.Queue, "exchange", d.Exchange, "error", err)
 	_ = s.acks.nack(d.DeliveryTag, false) // if the connection is gone, the broker delivers it again
 }
 
@@ -75,7 +75,7 @@ func (w *worker) process(work context.Context, t *task.Task, next bool) outcome 
 	case disposition == shard.Done:
 		return repeat
 	case disposition == shard.Over:
-		return over
+		return superseded
 	case w.replaced:
 		return requeued // another worker took this one's place
 	}
@@ -105,7 +105,7 @@ func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err
 		c.metrics.seconds.WithLabelValues(t.Topic).Observe(time.Since(began).Seconds())
 		if r := recover(); r != nil {
 			c.metrics.panics.WithLabelValues(t.Topic).Inc()
-			c.panicked.Say(ctx, "topic", t.Topic, "id", t.ID, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			c.panicked.Log(ctx, "topic", t.Topic, "id", t.ID, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
@@ -156,7 +156,7 @@ func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f 
 		case err != nil:
 			return requeued
 		case !stored && became != done:
-			became = over
+			became = superseded
 		}
 	}
 	w.c.say(work, t, became, f)
@@ -196,9 +196,9 @@ func (w *worker) allowNext(work context.Context, t *task.Task, f following) (sto
 func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *following) {
 	switch became {
 	case park:
-		c.parked.Say(ctx, "topic", t.Topic, "id", t.ID, "attempts", t.Attempt, "reason", f.reason)
+		c.parked.Log(ctx, "topic", t.Topic, "id", t.ID, "attempts", t.Attempt, "reason", f.reason)
 	case removed:
-		c.removed.Say(ctx, "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
+		c.removed.Log(ctx, "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
 	case retried:
 		c.cfg.Log.DebugContext(ctx, "task is tried again", "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason",
 			f.reason)

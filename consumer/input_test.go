@@ -238,7 +238,7 @@ func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 				task.Delivery) error {
 				return nil
 			}})
-			wait.For(t, "it is acked", func() bool { return counted(c, over) == 1 })
+			wait.For(t, "it is acked", func() bool { return counted(c, superseded) == 1 })
 			if p := w.parked(); len(p) != 0 {
 				t.Errorf("parked %+v", p)
 			}

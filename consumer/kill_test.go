@@ -100,7 +100,9 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 			w.die(o)
 			c := w.consume(o.config(w.rdb))
 			if row.first > 1 {
-				wait.For(t, "the repeat is over", func() bool { return counted(c, done)+counted(c, retried)+counted(c, over) == 1 })
+				wait.For(t, "the repeat is over", func() bool {
+					return counted(c, done)+counted(c, retried)+counted(c, superseded) == 1
+				})
 			}
 			// The second attempt is delivered once the first needs no repeat.
 			w.reshard(1)

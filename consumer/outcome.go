@@ -53,15 +53,15 @@ func (d *decision) Unwrap() error { return d.err }
 type outcome string
 
 const (
-	done     outcome = "done"
-	repeat   outcome = "repeated"      // done before: acked without the handler.
-	retried  outcome = "retried"       // stored again.
-	park     outcome = "parked"        // set aside.
-	drop     outcome = "dropped"       // the handler gave it up.
-	over     outcome = "superseded"    // cancelled or replaced by the producer meanwhile.
-	removed  outcome = "topic_removed" // its topic was removed: nothing follows.
-	rejected outcome = "rejected"      // to the queue's dead-letter exchange.
-	requeued outcome = "requeued"      // back to the queue, or left to the broker.
+	done       outcome = "done"
+	repeat     outcome = "repeated"      // done before: acked without the handler.
+	retried    outcome = "retried"       // stored again.
+	park       outcome = "parked"        // set aside.
+	drop       outcome = "dropped"       // the handler gave it up.
+	superseded outcome = "superseded"    // cancelled or replaced by the producer meanwhile.
+	removed    outcome = "topic_removed" // its topic was removed: nothing follows.
+	rejected   outcome = "rejected"      // to the queue's dead-letter exchange.
+	requeued   outcome = "requeued"      // back to the queue, or left to the broker.
 )
 
 // decided returns the outcome that err sets, or "".

@@ -61,7 +61,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 // reachRedis logs the address and prefix of Redis if Redis doesn't answer at the start.
 func (c *Consumer) reachRedis(ctx context.Context) {
 	if _, err := c.store.Now(ctx); err != nil && ctx.Err() == nil {
-		c.unstored.Say(ctx, append(c.place(), "operation", "start", "error", err)...)
+		c.unstored.Log(ctx, append(c.place(), "operation", "start", "error", err)...)
 	}
 }
 

@@ -107,11 +107,11 @@ func (w *worker) pause(work context.Context, pause *retry.Backoff) {
 func (c *Consumer) complain(ctx context.Context, t *task.Task, operation string, err error) {
 	switch {
 	case errors.Is(err, task.ErrUnknownTopic):
-		c.unknown.Say(ctx, append(c.place(), "topic", t.Topic, "id", t.ID, "operation", operation, "error", err)...)
+		c.unknown.Log(ctx, append(c.place(), "topic", t.Topic, "id", t.ID, "operation", operation, "error", err)...)
 	case own(err):
-		c.refusedOne.Say(ctx, "topic", t.Topic, "id", t.ID, "operation", operation, "error", err)
+		c.refusedOne.Log(ctx, "topic", t.Topic, "id", t.ID, "operation", operation, "error", err)
 	default:
-		c.unstored.Say(ctx, append(c.place(), "operation", operation, "error", err)...)
+		c.unstored.Log(ctx, append(c.place(), "operation", operation, "error", err)...)
 	}
 }
 

@@ -73,7 +73,7 @@ func (m *mover) fail(ctx context.Context, err error) {
 		m.of.cfg.Report.Fails(ctx, m.at, "move", err)
 	default:
 		m.of.cfg.Report.Tried("move", err)
-		m.of.stopped.Say(ctx, "shard", m.at, "error", err)
+		m.of.stopped.Log(ctx, "shard", m.at, "error", err)
 	}
 }
 

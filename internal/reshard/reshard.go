@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/notice"
+	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -76,7 +76,7 @@ type Resharder struct {
 	cfg     Config
 	view    *view
 	exports exportLease
-	stopped *notice.Notice
+	stopped *ratelog.Logger
 
 	// Only Run uses these:
 	agreed uint64 // the version of the document with whose count the placement last agreed
@@ -88,7 +88,7 @@ type Resharder struct {
 // New returns a Resharder and starts nothing.
 func New(cfg Config) *Resharder {
 	return &Resharder{
-		cfg: cfg, stopped: notice.New(cfg.Log, slog.LevelWarn, "moving stopped for this tick"),
+		cfg: cfg, stopped: ratelog.New(cfg.Log, slog.LevelWarn, "moving stopped for this tick"),
 		view: &view{log: cfg.Log, metrics: cfg.Metrics, changed: cfg.Changed, shown: map[int]shard.Placement{}},
 	}
 }

@@ -266,11 +266,11 @@ func (w *worker) unused(ctx context.Context, n int) {
 // claim skipped.
 func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
 	if batch.Skipped > 0 {
-		w.topic.notices.skipped.add(ctx, at, batch.Skipped)
+		w.topic.logs.skipped.add(ctx, at, batch.Skipped)
 	}
 	w.topic.window.free(0, len(batch.Bad), 0)
 	for _, bad := range batch.Bad {
-		w.topic.notices.broken.Say(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
+		w.topic.logs.broken.Log(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
 		w.topic.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true,
 			Reason: bad.Err.Error()})
 	}

@@ -152,9 +152,9 @@ func (i item) notConfirmed(r forward.Result, parked bool) {
 	}
 	if parked {
 		t.metrics.Parked.Inc()
-		t.notices.parked.Say(ctx, "id", id, "attempts", i.claimed.Attempt, "reason", r.Reason)
+		t.logs.parked.Log(ctx, "id", id, "attempts", i.claimed.Attempt, "reason", r.Reason)
 	} else {
-		t.notices.refused.Say(ctx, "id", id, "attempt", i.claimed.Attempt, "reason", r.Reason)
+		t.logs.refused.Log(ctx, "id", id, "attempt", i.claimed.Attempt, "reason", r.Reason)
 	}
 }
 
@@ -170,6 +170,6 @@ func retryDelay(least, most time.Duration, attempt int) time.Duration {
 // Redis.
 func (t *topic) settlerTried(operation string, err error) {
 	if t.health.Tried(operation, err); err != nil {
-		t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
+		t.logs.unsettled.Log(context.Background(), "operation", operation, "error", redisText(err))
 	}
 }

@@ -18,7 +18,7 @@ func (s *Scanner) measure() {
 	for _, v := range s.reloader.all() {
 		v.topic.metrics.SetInflight(v.topic.window.inUse())
 		v.topic.metrics.SetBlocked(v.topic.blocked())
-		v.topic.metrics.Unreadable.Set(float64(v.topic.notices.skipped.tasks()))
+		v.topic.metrics.Unreadable.Set(float64(v.topic.logs.skipped.tasks()))
 		v.topic.metrics.SetRetrying(v.topic.retries.count(), v.topic.retries.last().String())
 	}
 	up, _ := s.redisUp()

@@ -17,7 +17,7 @@ const limitedFor = 2 * time.Second
 func (t *topic) note() (n balance.TopicNote) {
 	t.retries.note(&n)
 	t.minute.note(&n)
-	t.notices.skipped.note(&n)
+	t.logs.skipped.note(&n)
 	s := t.settings()
 	n.Rate, n.Settings = s.Rate, *t.differs.Load()
 	if n.Paused = t.paused(); n.Paused {

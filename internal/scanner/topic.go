@@ -35,7 +35,7 @@ type topic struct {
 	minute    *lastMinute
 	resharder *reshard.Resharder
 	health    *topicHealth
-	notices   notices
+	logs      limitedLogs
 	sources   *sources
 	log       *slog.Logger
 	metrics   *telemetry.TopicMetrics
@@ -60,7 +60,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), sources: s.sources,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
-		notices: newNotices(log), log: log, metrics: metrics,
+		logs: newLimitedLogs(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
 		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: retry.NewSignal(),
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/internal/notice"
+	"github.com/duefleet/duefleet/internal/ratelog"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 // the number that all members met there in the last minute. A task without a record is
 // parked, and counts for that minute too. It is safe for concurrent use.
 type unreadable struct {
-	notice *notice.Notice
+	notice *ratelog.Logger
 	now    func() time.Time
 
 	mu    sync.Mutex
@@ -40,14 +40,14 @@ type sighting struct {
 	tasks int
 }
 
-func newUnreadable(n *notice.Notice) *unreadable {
+func newUnreadable(n *ratelog.Logger) *unreadable {
 	return &unreadable{notice: n, now: time.Now, met: map[int][]sighting{}, since: map[int]time.Time{}}
 }
 
 // add logs and counts the tasks that a claim skipped in a shard. It replaces sightings
 // that are at least unreadablePause old: their tasks are met again now.
 func (u *unreadable) add(ctx context.Context, at, tasks int) {
-	u.notice.Say(ctx, "shard", at, "tasks", tasks)
+	u.notice.Log(ctx, "shard", at, "tasks", tasks)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := u.now()

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/internal/notice"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -51,7 +51,7 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 func TestAnUnreadableTaskCountsOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	u := newUnreadable(notice.New(slog.New(slog.DiscardHandler), slog.LevelError, "left alone"))
+	u := newUnreadable(ratelog.New(slog.New(slog.DiscardHandler), slog.LevelError, "left alone"))
 	u.now = func() time.Time { return now }
 	is := func(want int64) {
 		t.Helper()

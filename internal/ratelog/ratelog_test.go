@@ -1,4 +1,4 @@
-package notice
+package ratelog
 
 import (
 	"log/slog"
@@ -32,16 +32,16 @@ func TestLinesOfOneKindAreBounded(t *testing.T) {
 			}
 		}
 		for i := range 20_000 {
-			n.Say(t.Context(), "id", i)
+			n.Log(t.Context(), "id", i)
 		}
 		lines("id=0")
 		time.Sleep(interval)
 		lines("id=19999 more=19998")
-		n.Say(t.Context(), "id", 7)
+		n.Log(t.Context(), "id", 7)
 		time.Sleep(interval)
 		lines("id=7 more=0")
 		time.Sleep(2 * interval)
-		n.Say(t.Context(), "id", 8)
+		n.Log(t.Context(), "id", 8)
 		lines("id=8")
 	})
 }
