@@ -126,8 +126,8 @@ func (sel *selection) none() string {
 	return "nothing is parked\n"
 }
 
-// printParked prints a table of the tasks that list visits, with times relative to now;
-// without tasks it prints none.
+// printParked prints a table of the tasks that list visits, with times relative to now. If
+// there are no tasks, it prints the text in none.
 func printParked(out io.Writer, list lister[shard.Record], none string, now time.Time) error {
 	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tFIRST DUE\tDUE\tATTEMPTS\tBYTES\tREASON"}
 	return t.print(none, func() error {

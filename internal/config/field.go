@@ -15,8 +15,8 @@ import (
 // field is one setting of a Config or a Topic, as its tags describe it:
 //
 //	yaml     its name within its section
-//	default  the default, written as in an environment variable; the zero value
-//	         without this tag
+//	default  the default, in the form of an environment variable; without this tag,
+//	         the zero value of its type
 //	check    the rule for a value, see ruleOf
 //	secret   the value is never shown, and may be the content of a file
 type field struct {

@@ -11,8 +11,9 @@ const (
 	cellStep   = 16 // the cells of a row are a multiple of this, if it fits
 )
 
-// shardMap shows all polled shards of a topic at once. A cell stands for one shard, or if
-// there is no room for several: then it shows the worst and fullest of them.
+// shardMap shows all polled shards of a topic at once. A cell stands for one
+// shard. If the terminal is too small for that, a cell stands for several shards, and shows
+// the worst state and the largest count of them.
 func (p *page) shardMap(t operate.TopicStatus) section {
 	count, across := shardCount(t), cellsAcross(p.width)
 	rows := (count + across - 1) / across

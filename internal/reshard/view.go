@@ -44,9 +44,9 @@ func (v *view) learn(p shard.Placement) {
 	}
 }
 
-// relearn notes a placement p that was read after known was. So if p is older, Redis fell
-// back to it, for example from a backup. Then the shards may have fallen back too, and
-// forgotten what they were shown.
+// relearn takes the placement p, which was read from Redis when the view held known. If p
+// is older than known, Redis lost the newer one, for example in a restore from a backup.
+// The shards may have lost their fences too, so relearn forgets which were shown.
 func (v *view) relearn(known, p shard.Placement) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

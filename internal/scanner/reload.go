@@ -188,8 +188,8 @@ func (r *reloader) noteRefused(ctx context.Context) {
 	r.refused = why
 }
 
-// count sets the metric of refused documents; r.mu is held. A source that can't be read
-// refuses nothing.
+// count sets the metric of broken documents; r.mu is held. It leaves out the error of a
+// source that can't be read.
 func (r *reloader) count() {
 	n := len(r.errors)
 	if r.away {

@@ -45,10 +45,10 @@ type retryGroup struct {
 	oldest retryFlight
 }
 
-// retryFlight holds what is reported about a task.
+// retryFlight is a retried task that this scanner has claimed and not settled.
 type retryFlight struct {
 	shard int
-	due   time.Time // the original one
+	due   time.Time // retries by the broker do not change it
 }
 
 func newRetries() *retries {

@@ -26,7 +26,7 @@ type shared[T any] struct {
 	last *call[T]
 }
 
-// call is one call of the function.
+// call is one call, whose result all callers that wait for it share.
 type call[T any] struct {
 	done     chan struct{} // closed once value, err and at may be read
 	value    T
