@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
@@ -73,6 +76,7 @@ func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {
 func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
 	t.Parallel()
 	cluster := clusterOfOwn(t)
+	t.Cleanup(func() { logNodes(t, cluster) })
 	l := listen(sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
 	l.hears("at first")
 	slot, err := l.rdb.ClusterKeySlot(l.ctx(), l.Shard(0).Wake()).Result()
@@ -80,5 +84,18 @@ func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
 	for _, to := range cluster.Nodes {
 		l.ok(cluster.MoveSlot(l.ctx(), int(slot), to, 0))
 		l.hears("after its slot moved")
+	}
+}
+
+// logNodes logs how each node of a cluster sees the cluster, if the test failed.
+func logNodes(t *testing.T, cluster *servers.RedisCluster) {
+	if !t.Failed() {
+		return
+	}
+	for _, addr := range cluster.Addrs() {
+		node := redis.NewClient(&redis.Options{Addr: addr})
+		nodes, err := node.ClusterNodes(context.Background()).Result()
+		t.Logf("%s sees:\n%s%v", addr, nodes, err)
+		_ = node.Close()
 	}
 }

@@ -203,6 +203,15 @@ func (c *RedisCluster) join(ctx context.Context, masters int) error {
 		nodes[i] = redis.NewClient(&redis.Options{Addr: n.Addr()})
 		defer nodes[i].Close()
 	}
+	// As redis-cli does: each master gets an epoch of its own before the nodes meet. With
+	// equal epochs they choose new ones later. If a slot moves meanwhile, its new owner may
+	// lose it to the old one's newer epoch. The old owner has given it away, so no master
+	// serves it.
+	for i, n := range nodes[:masters] {
+		if err := n.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+			return err
+		}
+	}
 	for _, n := range c.Nodes[1:] {
 		host, port, _ := strings.Cut(n.Addr(), ":")
 		if err := nodes[0].Do(ctx, "CLUSTER", "MEET", host, port, n.bus).Err(); err != nil {
