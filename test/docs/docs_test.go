@@ -40,6 +40,14 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestReadmeIsShort: a tired reader gets through it.
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	if n := strings.Count(read(t, "README.md"), "\n"); n > 150 {
+		t.Errorf("README.md has %d lines, want 150 at most", n)
+	}
+}
+
 // TestFilesNamePagesThatExist: every page and section of docs exists that a program, a
 // comment or a chart names. It finds docs/deploy.md, docs/deploy.md#rights,
 // "docs/deploy.md, Rights" and "Rights" in docs/deploy.md.
