@@ -25,6 +25,10 @@ vale := $(tools)/vale-$(call pinned,tools/prose,github.com/vale-cli/vale/v3)/val
 # their folder is a checksum of their sources.
 checkers := $(tools)/deploy-$(shell cat tools/deploy/go.* tools/deploy/kinds tools/deploy/*/*.go | cksum | cut -d ' ' -f 1)
 
+# Without their folder in them, compiled packages are shared by all clones on a machine.
+# Results of tests are not: every run runs all of them, hence -count 1.
+export GOFLAGS := -trimpath
+
 # compile trades memory for time: with less garbage collection, all compilations on a new
 # machine take about half as long and up to 1.5 GB.
 compile := GOGC=400 go build
@@ -35,7 +39,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/scanner and bin/producer
-	$(compile) -trimpath -o bin/ ./cmd/scanner ./cmd/producer
+	$(compile) -o bin/ ./cmd/scanner ./cmd/producer
 
 # The image's build has no .git (Containerfile.dockerignore), so it gets these values.
 .PHONY: image
@@ -87,7 +91,7 @@ define run-stage
 	@mkdir -p $(logs); echo "== $(1)"; go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null
 	@exec $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json \
 		--post-run-command "bash -c 'echo == $(1): \$$GOTESTSUM_ELAPSED, its slowest tests:; $(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json'" \
-		-- $(3) $(2)
+		-- -count 1 $(3) $(2)
 endef
 withservers := $(links)/withservers
 
@@ -114,11 +118,11 @@ test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
 # Its database driver is nobody's dependency who takes the libraries.
 .PHONY: test-orders
 test-orders: test-tools postgres ## Run the tests of examples/orders, a module of its own
-	cd examples/orders && exec $(withservers) -- go test -race -timeout 20m ./...
+	cd examples/orders && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
 
 .PHONY: test-bench
 test-bench: bench-go bench-program ## Run each benchmark once, so that all of them keep working
-	cd bench && go test ./...
+	cd bench && go test -count 1 ./...
 
 .PHONY: test-race
 test-race: test-tools deploy-tools ## Run all tests three times in random order, to find races and flakes
@@ -188,7 +192,7 @@ bench-quick: brokers bench-peers build bench-program ## Run a tenth of make benc
 
 .PHONY: bench-program
 bench-program:
-	$(compile) -C bench -trimpath -o ../bin/bench .
+	$(compile) -C bench -o ../bin/bench .
 
 # The Go benchmarks of the hot paths run once, so that all of them keep working. To
 # compare two versions: make bench-go COUNT=10 >old.txt, the same with the other version

@@ -35,7 +35,7 @@ func Build(ctx context.Context, cfg BuildConfig) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, err
 	}
-	// No -trimpath: with it, Go would compile the caller's packages a second time.
+	// -trimpath is in GOFLAGS or not, as for the caller. Otherwise Go would compile all packages again.
 	args := []string{"build", "-o", dir + string(filepath.Separator)}
 	if cfg.Race {
 		args = append(args, "-race")
