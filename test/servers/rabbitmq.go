@@ -273,6 +273,9 @@ func epmdProcess(path, dir string, port int) *process {
 }
 
 func findEpmd() (string, error) {
+	if path := findChosen("epmd"); path != "" {
+		return path, nil
+	}
 	if path, err := exec.LookPath("epmd"); err == nil {
 		return path, nil
 	}
