@@ -53,17 +53,12 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 			if err := ch.QueueBind("orders.due", "order.express", "orders", false, nil); err != nil {
 				t.Fatal(err)
 			}
-			batch := []*forward.Message{{Task: full, Owner: owner(7)}, {Task: asked, Owner: owner(8)},
-				{Task: plain, Owner: owner(9)}}
-			publish(t, p, batch...)
-			for i, r := range got.all(batch...) {
-				if r.Outcome != forward.Confirmed || r.Reason != "" || r.Elapsed <= 0 || r.Message.Owner != owner(7+i) {
-					t.Errorf("%+v, want it confirmed after some time", r)
-				}
-			}
+			publishAll(t, p, got, full, plain)
 			checkMessage(t, ch, route.Lean, full, "application/json")
-			checkMessage(t, ch, route.Lean, asked, "application/octet-stream")
 			checkMessage(t, ch, route.Lean, plain, "application/octet-stream")
+			// It comes last, because quorum queues of RabbitMQ 4 deliver a priority above 4 first.
+			publishAll(t, p, got, asked)
+			checkMessage(t, ch, route.Lean, asked, "application/octet-stream")
 		})
 	}
 }
@@ -72,6 +67,21 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 type owner int
 
 func (owner) Resolved(forward.Result) int { return 0 }
+
+// publishAll publishes tasks and checks that each is confirmed.
+func publishAll(t *testing.T, p *forward.Publisher, got *results, tasks ...task.Task) {
+	t.Helper()
+	batch := make([]*forward.Message, len(tasks))
+	for i, task := range tasks {
+		batch[i] = &forward.Message{Task: task, Owner: owner(7 + i)}
+	}
+	publish(t, p, batch...)
+	for i, r := range got.all(batch...) {
+		if r.Outcome != forward.Confirmed || r.Reason != "" || r.Elapsed <= 0 || r.Message.Owner != owner(7+i) {
+			t.Errorf("%+v, want it confirmed after some time", r)
+		}
+	}
+}
 
 func checkMessage(t *testing.T, ch *amqp.Channel, lean bool, want task.Task, contentType string) {
 	t.Helper()
