@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -20,9 +21,7 @@ func ownBroker(t *testing.T, conf string) *servers.RabbitMQ {
 	t.Helper()
 	servertest.Need(t, "rabbitmq-server")
 	broker, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir(), Conf: conf})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = broker.Kill() })
 	return broker
 }
@@ -243,15 +242,11 @@ func unanswering(t *testing.T, broker *servers.RabbitMQ) {
 	route.ConfirmTimeout = time.Second
 	p, got := publisher(t, c, "topic", route)
 	ready(t, p)
-	if err := broker.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Pause())
 	m := messages("topic", "m", 1)[0]
 	publish(t, p, m)
 	wait.For(t, "the connection to be closed", func() bool { return log.count("rabbitmq is unavailable") > 0 })
-	if err := broker.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Resume())
 	if text := log.String(); strings.Contains(text, "closed network connection") ||
 		!strings.Contains(text, "no answer from ") {
 		t.Errorf("the log says %s", text)
@@ -267,15 +262,11 @@ func standstill(t *testing.T, broker *servers.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat})
 	p, got := publisher(t, c, "topic", quorumRoute("standstill"))
 	ready(t, p)
-	if err := broker.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Pause())
 	batch := messages("topic", "m", 50)
 	publish(t, p, batch...)
 	n := outcomes(got.all(batch...))
-	if err := broker.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Resume())
 	if n[forward.Unknown] != len(batch) {
 		t.Errorf("%v, want all unknown", n)
 	}
@@ -296,18 +287,12 @@ func killed(t *testing.T, broker *servers.RabbitMQ) {
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
 	wait.Count(t, "messages to flow", 1001, got.count)
 	// Some must be in flight for certain.
-	if err := broker.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Pause())
 	held := messages("unanswered", "held", 10)
 	publish(t, unanswered, held...)
-	if err := broker.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Kill())
 	wait.For(t, "the loss", func() bool { connected, _, reason := c.State(); return !connected && reason != "" })
-	if err := broker.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Restart(t.Context()))
 	ready(t, p)
 	before := got.count()
 	wait.Count(t, "messages to flow again", before+1001, got.count)

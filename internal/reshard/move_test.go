@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -112,9 +113,7 @@ func TestAMoverStartedAgainIsExportedWhatItAskedFor(t *testing.T) {
 	for _, id := range ids {
 		m := b.resharder.newMover("me/0", 0, b.p)
 		export, err := b.topic.Shard(0).Export(t.Context(), b.p, m.newExport([]string{id}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if len(export.Tasks) != 1 || export.Tasks[0].ID != id {
 			t.Errorf("asked for %s, and exported %v", id, export.Tasks)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -189,9 +190,7 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	rdb := redisAt(t, server.Addr())
 	acl := func(rules ...any) {
 		t.Helper()
-		if err := rdb.Do(t.Context(), append([]any{"ACL", "SETUSER", "shop"}, rules...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, rdb.Do(t.Context(), append([]any{"ACL", "SETUSER", "shop"}, rules...)...).Err())
 	}
 	acl("on", ">right", "~*", "&*", "+@all", "-zrangebyscore", "-spublish", "-ssubscribe", "-config")
 	s := newSettings(t)
@@ -201,9 +200,7 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 		section := doc["redis"].(map[string]any)
 		section["username"], section["password"] = "shop", password
 		path := filepath.Join(t.TempDir(), "config.yaml")
-		if err := fleet.WriteConfig(path, doc); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, fleet.WriteConfig(path, doc))
 		return path
 	}
 	f := examineFile(t, path("wrong"))
@@ -255,9 +252,7 @@ func TestDoctorTriesEveryCommand(t *testing.T) {
 			continue
 		}
 		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(string(b), -1) {
 			if m[1] != "SISMEMBER" && !regexp.MustCompile(`"`+m[1]+`[ "]`).MatchString(tried) {
 				t.Errorf("%s calls %s, but doctor doesn't try it", filepath.Base(path), m[1])
@@ -402,9 +397,7 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
 	t.Helper()
 	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = node.Stop(context.Background()) })
 	return node
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -63,7 +64,5 @@ func TestFork(t *testing.T) {
 func (w *fixture) setPlacement(p shard.Placement) {
 	w.t.Helper()
 	key := w.settings.RedisPrefix + ":placement:{orders}"
-	if err := w.redis.HSet(w.t.Context(), key, "value", p.String()).Err(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, w.redis.HSet(w.t.Context(), key, "value", p.String()).Err())
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -20,9 +21,7 @@ func TestTopicRemoved(t *testing.T) {
 	w := newConsulSource(t)
 	w.begin()
 	far := orders("orders", "far", 10, time.Now().Add(time.Hour), time.Hour, 0)
-	if err := w.recorder.Schedule(t.Context(), far...); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.recorder.Schedule(t.Context(), far...))
 	checkError(t, "rm of a topic that holds tasks", w.scanner("topic", "rm", "orders"), 1, "10 tasks", "--purge")
 	if got := w.status().Topic("orders").Pending; got != 10 {
 		t.Fatalf("%d tasks are stored after a removal that was refused, want 10", got)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -50,9 +51,7 @@ func TestADeadClientSendsNothing(t *testing.T) {
 	t.Cleanup(func() { _ = other.Close() })
 	dead := errors.New("dead")
 	faults.Die(rdb, 1, dead)
-	if err := rdb.Incr(t.Context(), key).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, rdb.Incr(t.Context(), key).Err())
 	cmds, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.Incr(t.Context(), key)
 		p.Incr(t.Context(), key)

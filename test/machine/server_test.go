@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -45,9 +46,7 @@ func client(t *testing.T, d defect) interceptedClient {
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	l, err := newInterceptor(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	rdb.AddHook(l)
 	return interceptedClient{rdb, l}
 }
