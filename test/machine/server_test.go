@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -47,6 +48,6 @@ func client(t *testing.T, d defect) interceptedClient {
 	t.Cleanup(func() { _ = rdb.Close() })
 	l, err := newInterceptor(d)
 	check.OK(t, err)
-	rdb.AddHook(l)
+	faults.Around(rdb, l.around)
 	return interceptedClient{rdb, l}
 }
