@@ -17,6 +17,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -128,9 +129,7 @@ func (w *fixture) reshard(shards int) {
 
 func (w *fixture) ok(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 }
 
 // running is a running consumer.

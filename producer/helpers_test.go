@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 )
 
@@ -56,9 +57,7 @@ func (f *fleet) ctx() context.Context { return f.t.Context() }
 
 func (f *fleet) ok(err error) {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check.OK(f.t, err)
 }
 
 // now returns Redis's clock in ms.

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestWhatNeedsARestartIsListed: every difference outside topics, with both values, but
@@ -11,9 +13,7 @@ func TestWhatNeedsARestartIsListed(t *testing.T) {
 	t.Parallel()
 	read := func(doc string) *Config {
 		cfg, err := decode("config.yaml", []byte(doc), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return cfg
 	}
 	running := read("redis: {prefix: old, password: S3CRET-1, min_replicas: 1}\nrabbitmq: {urls: " +
@@ -41,9 +41,7 @@ func TestFilesOfSecretsNeedNoRestart(t *testing.T) {
 	one, other := writeFile(t, "S3CRET-1"), writeFile(t, "S3CRET-3")
 	read := func(file string) *Config {
 		cfg, err := decode("config.yaml", []byte("redis: {password_file: "+file+"}"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return cfg
 	}
 	running := read(one)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -50,9 +51,7 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 			p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "orders", route)
 			ready(t, p)
 			ch := servertest.Channel(t, url)
-			if err := ch.QueueBind("orders.due", "order.express", "orders", false, nil); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, ch.QueueBind("orders.due", "order.express", "orders", false, nil))
 			publishAll(t, p, got, full, plain)
 			checkMessage(t, ch, route.Lean, full, "application/json")
 			checkMessage(t, ch, route.Lean, plain, "application/octet-stream")
@@ -216,9 +215,7 @@ func TestWindow(t *testing.T) {
 		t.Errorf("%d in flight in a window of 10", n)
 	}
 	network.thaw()
-	if err := wait.Receive(t, "the end of Publish", done); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, wait.Receive(t, "the end of Publish", done))
 	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 100 {
 		t.Errorf("%v, want all confirmed", n)
 	}
@@ -242,9 +239,7 @@ func TestWindow(t *testing.T) {
 func TestPublishWithoutRun(t *testing.T) {
 	t.Parallel()
 	c, err := forward.New(forward.Config{URLs: []string{"amqp://127.0.0.1:1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got := newResults(t)
 	p := c.NewPublisher("topic", forward.Route{}, got.take)
 	p.SetRoute(forward.Route{Exchange: "other"})

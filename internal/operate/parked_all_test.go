@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -50,9 +51,8 @@ func newAttic(t *testing.T) *attic {
 	a := &attic{t: t, prefix: prefix}
 	_, a.rdb = ordersAt(t, addr, prefix)
 	a.topic, a.client = ordersAt(t, addr, prefix)
-	if _, err := a.topic.Ensure(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	_, err := a.topic.Ensure(t.Context(), 4)
+	check.OK(t, err)
 	return a
 }
 
@@ -65,9 +65,7 @@ func (a *attic) fill(at, n int) {
 	a.t.Helper()
 	now, err := a.topic.Now(a.t.Context())
 	p, err2 := a.topic.Placement(a.t.Context())
-	if err := errors.Join(err, err2); err != nil {
-		a.t.Fatal(err)
-	}
+	check.OK(a.t, errors.Join(err, err2))
 	var all []shard.Entry
 	for i := 0; len(all) < n; i++ {
 		if id := fmt.Sprintf("o-%06d", i); p.New(id) == at {
@@ -87,27 +85,21 @@ func (a *attic) fill(at, n int) {
 
 func (a *attic) park(at int, id string) {
 	a.t.Helper()
-	if err := a.rdb.ZAdd(a.t.Context(), a.key("due", at), redis.Z{Score: math.Inf(1), Member: id}).Err(); err != nil {
-		a.t.Fatal(err)
-	}
+	check.OK(a.t, a.rdb.ZAdd(a.t.Context(), a.key("due", at), redis.Z{Score: math.Inf(1), Member: id}).Err())
 }
 
 // spoil parks n tasks with unreadable records in front of a shard's others.
 func (a *attic) spoil(at, n int) {
 	a.t.Helper()
 	p, err := a.topic.Placement(a.t.Context())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	check.OK(a.t, err)
 	for i := 0; n > 0; i++ {
 		id := fmt.Sprintf("bad-%04d", i)
 		if p.New(id) != at {
 			continue
 		}
 		n--
-		if err := a.rdb.HSet(a.t.Context(), a.key("task", at), id, "\x10cut").Err(); err != nil {
-			a.t.Fatal(err)
-		}
+		check.OK(a.t, a.rdb.HSet(a.t.Context(), a.key("task", at), id, "\x10cut").Err())
 		a.park(at, id)
 	}
 }
@@ -116,9 +108,7 @@ func (a *attic) spoil(at, n int) {
 func (a *attic) parked() int64 {
 	a.t.Helper()
 	n, err := a.rdb.ZCount(a.t.Context(), a.key("due", 1), "+inf", "+inf").Result()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	check.OK(a.t, err)
 	return n
 }
 
@@ -153,9 +143,7 @@ func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
 	a.spoil(1, 600)
 	a.fill(1, 20)
 	a.fill(3, 20)
-	if err := a.rdb.Set(t.Context(), a.key("due", 2), "in the way", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, a.rdb.Set(t.Context(), a.key("due", 2), "in the way", 0).Err())
 	parked := Parked{Topic: a.topic}
 	listed := 0
 	err := parked.Each(t.Context(), func(shard.Record) bool { listed++; return true })
@@ -178,9 +166,7 @@ func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
 			t.Errorf("%d are parked, want 600", n)
 		}
 	}
-	if err := a.rdb.Del(t.Context(), a.key("due", 2)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, a.rdb.Del(t.Context(), a.key("due", 2)).Err())
 	var left *LeftError
 	if n, err := parked.Replay(t.Context(), one); n != 0 || !errors.As(err, &left) || left.Tasks != 1 {
 		t.Errorf("one of them replayed: %d, %v", n, err)
@@ -198,9 +184,7 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 	a.spoil(2, 3)
 	const n = parkedPage + 50
 	p, err := a.topic.Placement(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var ids []string
 	for i := 0; len(ids) < n; i++ {
 		if id := fmt.Sprint("o-", i); p.New(id) == 1 {
@@ -225,9 +209,7 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 		t.Fatalf("parked %d, %v", released, err)
 	}
 	now, err := a.topic.Now(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	soon, before := time.UnixMilli(now+1), time.UnixMilli(now).Add(-time.Hour)
 	for _, c := range []struct {
 		filter ParkedFilter

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -46,19 +47,15 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
 	topic, _ := ordersAt(t, addr, prefix)
-	if _, err := topic.Ensure(t.Context(), from); err != nil {
-		t.Fatal(err)
-	}
+	_, err := topic.Ensure(t.Context(), from)
+	check.OK(t, err)
 	p, err := topic.Placement(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if began, err := topic.Begin(t.Context(), p, to); err != nil || !began {
 		t.Fatalf("change begun: %t, %v", began, err)
 	}
-	if p, err = topic.Placement(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p, err = topic.Placement(t.Context())
+	check.OK(t, err)
 	if !p.Moving(moving) {
 		t.Fatal("the task does not move")
 	}
@@ -75,9 +72,7 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	t.Helper()
 	notAfter, err := topic.Deadline(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	old := p.Old(id)
 	entry := shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}}
 	for _, r := range topic.Put(t.Context(), p, notAfter+time.Hour.Milliseconds(),

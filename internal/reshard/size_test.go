@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -59,16 +60,13 @@ func narrowed(t *testing.T, addr string, rate int) string {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", addr)
-	if err := proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, proxy.Start())
 	t.Cleanup(proxy.Stop)
 	for _, stream := range []string{"downstream", "upstream"} {
 		toxic := `{"name": "` + stream + `", "type": "bandwidth", "stream": "` + stream + `", "attributes": {"rate": ` +
 			strconv.Itoa(rate/1000) + `}}`
-		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic))
+		check.OK(t, err)
 	}
 	return proxy.Listen
 }
@@ -100,9 +98,7 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 			t.Log(err)
 		}
 		p, err := b.topic.Placement(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		b.p = p
 		return p.Phase == shard.Stable
 	})
@@ -141,9 +137,7 @@ func TestAStepThatLeftSomeDoesNotEndItsPass(t *testing.T) {
 		if m.pass.Count > 1 {
 			t.Fatalf("pass %d has begun with %d tasks left", m.pass.Count, left)
 		}
-		if err := m.step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, m.step(t.Context()))
 	}
 	if n := here(); n != 0 {
 		t.Errorf("%d tasks are here in the end", n)
@@ -163,9 +157,7 @@ func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
 		request := m.newExport([]string{id})
 		request.Lease = moveMargin // leaves no time for the import
 		export, err := m.from.Export(t.Context(), b.p, request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if _, err := m.handOver(t.Context(), export); !errors.Is(err, shard.ErrLate) {
 			t.Fatalf("an import at the end of its export: %v", err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
@@ -47,14 +48,11 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, prefix: prefix, scripts: store.Scripts(),
 		routers: New(store), t: t}
-	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
-		t.Fatal(err)
-	}
+	c.p, err = c.Ensure(t.Context(), shards)
+	check.OK(t, err)
 	return c
 }
 
@@ -74,9 +72,7 @@ func (c *sandbox) ctx() context.Context { return c.t.Context() }
 // ok ends the test on an error.
 func (c *sandbox) ok(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	check.OK(c.t, err)
 }
 
 // equal ends the test unless got is want.
@@ -229,15 +225,11 @@ func newGuarded(t *testing.T) *guarded {
 	var users strings.Builder
 	for _, role := range []string{"scanner", "producer", "consumer", "operator"} {
 		line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", role+".acl"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		users.WriteString(strings.ReplaceAll(string(line), "PASSWORD", role))
 	}
 	file := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(file, []byte(users.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte(users.String()), 0o600))
 	server := servertest.OwnRedis(t, "--aclfile", file)
 	return &guarded{sandboxOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
 }

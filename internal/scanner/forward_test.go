@@ -17,6 +17,7 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -48,18 +49,12 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	})
 	defer rdb.Close()
 	store, err := shard.New(rdb, "settler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	orders := store.Topic("orders")
 	p, err := orders.Ensure(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	now, err := store.Now(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	entries := []shard.Entry{{ID: "done", Body: []byte{0}}, {ID: "back", Body: []byte{0}}}
 	if r := orders.Put(t.Context(), p, now+time.Hour.Milliseconds(),
 		[]shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
@@ -89,9 +84,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	go func() { defer close(done); s.run(ctx) }()
 	defer func() { stop(); <-done }()
 
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Kill())
 	for _, task := range batch.Tasks {
 		lease := shard.Lease{ID: task.ID, Token: task.Token}
 		if task.ID == "done" {
@@ -104,16 +97,10 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	if held, _ := w.inUse(); held != 2 {
 		t.Fatalf("%d places taken while Redis knows of nothing", held)
 	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.drain(wait.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Restart(t.Context()))
+	check.OK(t, s.drain(wait.Context(t)))
 	stats, err := orders.Stats(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if held, _ := w.inUse(); stats[0].Pending != 1 || stats[0].Leased != 0 || held != 0 {
 		t.Fatalf("after the outage: %+v, %d places taken", stats[0], held)
 	}
@@ -129,9 +116,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
-	if err := b.rdb.Set(t.Context(), b.prefix+":due:{orders:1}", "in the way", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.rdb.Set(t.Context(), b.prefix+":due:{orders:1}", "in the way", 0).Err())
 	s := b.topic.settler
 	lease := shard.Lease{ID: "a", Token: batch.Tasks[0].Token}
 	s.settle(1, lease)
@@ -152,9 +137,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 		t.Errorf("the shard that rests: %+v", s.pending[1])
 	}
 	resting.rest = time.Time{}
-	if err := b.rdb.Del(t.Context(), b.prefix+":due:{orders:1}").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.rdb.Del(t.Context(), b.prefix+":due:{orders:1}").Err())
 	s.round(t.Context())
 	s.working.Wait()
 	if err := s.drain(t.Context()); err != nil || len(s.pending) != 0 {
@@ -212,9 +195,7 @@ func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 		t.Error("two settlements of one shard are under way")
 	}
 	letGo()
-	if err := s.drain(wait.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.drain(wait.Context(t)))
 }
 
 // Outcomes gather until it is time, until they take a share of the window, or until the
@@ -308,9 +289,7 @@ func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
 		topic := newUnconnected(t).newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")})
 		claimed := shard.Claimed{Task: task.Task{ID: "a", Attempt: 1, Payload: []byte("payload")}, Token: "1"}
 		place, err := topic.window.reserve(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		i := item{&delivery{topic: topic, settings: topic.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
 		topic.window.keep(place, 1, i.bytes)
 		topic.resolved([]forward.Result{{Message: &forward.Message{Task: claimed.Task, Owner: &i}, Outcome: outcome}})

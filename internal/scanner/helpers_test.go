@@ -19,6 +19,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -158,9 +159,7 @@ func (l *lone) topic(name string) *shard.Topic { return l.store.Topic(name) }
 
 func (l *lone) ok(err error) {
 	l.t.Helper()
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	check.OK(l.t, err)
 }
 
 // broker returns a connection for the test itself.
@@ -211,9 +210,7 @@ type harness struct {
 func storeOf(t *testing.T, rdb redis.UniversalClient, prefix string) *shard.Store {
 	t.Helper()
 	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return store
 }
 
@@ -231,14 +228,11 @@ func harnessOn(t *testing.T, addr, prefix string) *harness {
 	settings.Redis.Prefix = prefix
 	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me",
 		Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	b := &harness{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb,
 		prefix: prefix}
-	if b.p, err = b.topic.store.Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	b.p, err = b.topic.store.Ensure(t.Context(), 1)
+	check.OK(t, err)
 	return b
 }
 
@@ -252,9 +246,7 @@ func (b *harness) put(when shard.When, ids ...string) {
 func (b *harness) putBody(when shard.When, body []byte, ids ...string) {
 	b.t.Helper()
 	now, err := b.topic.store.Now(b.t.Context())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	check.OK(b.t, err)
 	put := shard.Put{Op: shard.NewOp()}
 	for _, id := range ids {
 		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: body})
@@ -280,8 +272,6 @@ func newUnconnected(t *testing.T) *Scanner {
 	t.Cleanup(func() { _ = rdb.Close() })
 	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me",
 		Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }

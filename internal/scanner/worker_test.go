@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -46,9 +47,7 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 		w := b.topic.newWorker(0)
 		batch, err := w.retryUntil(t.Context(), 0, w.newClaim(t.Context(), room{tasks: 10, bytes: claimBytes}, time.Hour),
 			time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, c := range batch.Tasks {
 			claimed[c.ID]++
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
@@ -25,9 +26,7 @@ func TestTheScriptsInDocsAreThoseThatRun(t *testing.T) {
 	for _, name := range docsScripts {
 		path := filepath.Join("..", "..", "docs", "protocol", name+".lua")
 		text, err := Script(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		goldenfile.Check(t, path, text, *update, "go test ./internal/shard -run "+t.Name()+" -update")
 	}
 }
@@ -35,9 +34,7 @@ func TestTheScriptsInDocsAreThoseThatRun(t *testing.T) {
 func protocolPage(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(page)
 }
 

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 type recordVectors struct {
@@ -50,9 +51,7 @@ func TestRecordsDecodeAsTheVectorsSay(t *testing.T) {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
 			r, err := DecodeRecord("orders", "o-1", v.bytes(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			equal(t, "topic", r.Topic, "orders")
 			equal(t, "ID", r.ID, "o-1")
 			equal(t, "attempt", r.Attempt, v.Attempt)
@@ -145,9 +144,7 @@ func TestBodiesComeBackAsTheyWent(t *testing.T) {
 			},
 		}
 		out, err := DecodeRecord("orders", "o-1", head+string(EncodeBody(&in)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if in.ContentType == "" {
 			in.ContentType = task.DefaultContentType
 		}
@@ -183,9 +180,7 @@ func TestTheLargestHeadersComeBackAsTheyWent(t *testing.T) {
 		Headers:     map[string]string{"k": strings.Repeat("v", task.MaxHeaderBytes-1)},
 		Payload:     []byte("p"),
 	}
-	if err := task.CheckHeaders(in.Headers); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, task.CheckHeaders(in.Headers))
 	out, err := DecodeRecord("orders", "o-1", head+string(EncodeBody(&in)))
 	if err != nil || !maps.Equal(out.Headers, in.Headers) || out.ContentType != in.ContentType ||
 		string(out.Payload) != "p" {
@@ -222,9 +217,7 @@ func TestWhatATaskKeepsOfItsRecordIsLittle(t *testing.T) {
 		Payload: make([]byte, largeRecord)}
 	record := head + string(EncodeBody(&in))
 	out, err := DecodeRecord("orders", "o-1", record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	start := uintptr(unsafe.Pointer(unsafe.StringData(record)))
 	within := func(text string) bool {
 		at := uintptr(unsafe.Pointer(unsafe.StringData(text)))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/goldenfile"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -191,15 +192,11 @@ func newGuarded(t *testing.T) *guarded {
 	var users strings.Builder
 	for _, r := range roles() {
 		line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", r.name+".acl"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		users.WriteString(strings.ReplaceAll(string(line), "PASSWORD", r.name))
 	}
 	file := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(file, []byte(users.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte(users.String()), 0o600))
 	server := servertest.OwnRedis(t, "--aclfile", file)
 	return &guarded{sandboxOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
 }

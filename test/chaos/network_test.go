@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -32,14 +33,10 @@ func newNetwork(t *testing.T, upstream string) *network {
 	// The system must not choose the port: an outgoing connection could get it while the
 	// proxy is down.
 	addr, err := fleet.FreeAddress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
 	n := &network{t: t, proxy: toxiproxy.NewProxy(server, upstream, addr, upstream)}
-	if err := n.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, n.proxy.Start())
 	t.Cleanup(n.proxy.Stop)
 	return n
 }
@@ -55,12 +52,9 @@ func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
 	toxic, err := json.Marshal(map[string]any{
 		"name": name, "type": kind, "stream": stream, "attributes": attributes,
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if _, err := n.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic)); err != nil {
-		n.t.Fatal(err)
-	}
+	check.OK(n.t, err)
+	_, err = n.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic))
+	check.OK(n.t, err)
 }
 
 // latency delays each answer by up to 300 ms.
@@ -154,16 +148,12 @@ func (n *network) fix() { n.proxy.Toxics.ResetToxics(context.Background()) }
 func (n *network) cut() {
 	n.t.Helper()
 	n.proxy.Stop()
-	if err := n.proxy.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	check.OK(n.t, n.proxy.Start())
 }
 
 func hostOf(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return u.Host
 }

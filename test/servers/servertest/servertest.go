@@ -26,6 +26,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -56,15 +57,11 @@ func RabbitMQ(t testing.TB) string {
 	t.Helper()
 	node := shared.rabbitmq.get(t)
 	management, addr, err := splitNode(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	vhost := unique(t)
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 	defer cancel()
-	if err := servers.AddVhost(ctx, management, vhost); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, servers.AddVhost(ctx, management, vhost))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 		defer cancel()
@@ -80,14 +77,10 @@ func RabbitMQ(t testing.TB) string {
 func Channel(t testing.TB, url string) *amqp.Channel {
 	t.Helper()
 	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: wait.Hang, Dial: amqp.DefaultDial(wait.Hang)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return ch
 }
 
@@ -129,9 +122,7 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	t.Helper()
 	Need(t, "redis-server")
 	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := server.Kill(); err != nil {
 			t.Error(err)
