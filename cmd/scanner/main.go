@@ -23,6 +23,8 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -100,12 +102,11 @@ func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]c
 	cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
-	rdb, store, err := s.open()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer rdb.Close()
-	names, _ := store.Topics(ctx)
+	var names []string
+	_ = s.withStore(func(store *shard.Store) (err error) { // without names the shell offers none
+		names, err = store.Topics(ctx)
+		return err
+	})
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -126,19 +127,11 @@ func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun 
 	return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// selfAdvised marks an error whose text already says what to do about it.
-type selfAdvised struct{ cause error }
-
-func (e selfAdvised) Error() string { return e.cause.Error() }
-
-// Unwrap returns the marked error.
-func (e selfAdvised) Unwrap() error { return e.cause }
-
 // advice returns what to do about an error, "" if its text already says so.
 func advice(err error) string {
 	var ofConsul *consul.Error
-	var advised selfAdvised
-	if errors.As(err, &ofConsul) || errors.As(err, &advised) || errors.Is(err, cli.ErrUnhealthy) {
+	var ofScanner *telemetry.NotReadyError
+	if errors.As(err, &ofConsul) || errors.As(err, &ofScanner) || errors.Is(err, cli.ErrUnhealthy) {
 		return ""
 	}
 	return config.Advice("redis", err.Error())

@@ -12,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // parkedVerb is a verb that changes parked tasks.
@@ -85,11 +86,11 @@ func (v *parkedVerb) run(cmd *cobra.Command, s *settings) error {
 	if err := v.check(cmd, time.Now()); err != nil {
 		return err
 	}
-	rdb, store, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
+	return s.withStore(func(store *shard.Store) error { return v.work(cmd, store) })
+}
+
+// work carries out the verb, after asking if it has to.
+func (v *parkedVerb) work(cmd *cobra.Command, store *shard.Store) error {
 	bar := cli.Progress{Out: cmd.ErrOrStderr(), Name: v.name}
 	parked := operate.Parked{
 		Topic: store.Topic(v.sel.topic), Filter: v.sel.filter, Limit: v.limit, Rate: v.rate,

@@ -60,6 +60,10 @@ func ReadVerdict(fleet []balance.Member, topic string, index uint64) Verdict {
 // Final reports whether no scanner is left to wait for.
 func (v Verdict) Final() bool { return len(v.Open) == 0 }
 
+// Bad reports whether a scanner refuses the document, or can't deliver the topic with it.
+// That a topic can't be delivered is no fault of a document that pauses it.
+func (v Verdict) Bad(pausing bool) bool { return len(v.Refused) > 0 || len(v.Blocked) > 0 && !pausing }
+
 // Text returns the verdict on one line, as in "applied by 2 scanners".
 func (v Verdict) Text() string {
 	if v.Live == 0 && v.Elsewhere > 0 {
@@ -98,10 +102,13 @@ func (v Verdict) share(n int) string {
 // report every second; a killed scanner counts as live for 3 s.
 const Patience = 6 * time.Second
 
-// AwaitVerdict reads verdicts until one is final, ctx ends, or the time is until, and
-// returns the last. It waits for Patience at most, also if until is zero.
-func AwaitVerdict(ctx context.Context, store *shard.Store, topic string, index uint64, until time.Time) (last Verdict,
-	err error) {
+// Fleet asks Redis about the scanners that share it. It implements topicdocs.Fleet.
+type Fleet struct{ Store *shard.Store }
+
+// Await reads verdicts on a topic's document written at index until one is final, ctx ends,
+// or the time is until, and returns the last. It waits for Patience at most, also if until
+// is zero.
+func (f Fleet) Await(ctx context.Context, topic string, index uint64, until time.Time) (last Verdict, err error) {
 	patience := Patience
 	if !until.IsZero() {
 		patience = time.Until(until)
@@ -110,7 +117,7 @@ func AwaitVerdict(ctx context.Context, store *shard.Store, topic string, index u
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for asked := false; ; asked = true {
-		members, err := balance.Members(ctx, store)
+		members, err := balance.Members(ctx, f.Store)
 		if err != nil {
 			if asked && errors.Is(err, context.DeadlineExceeded) {
 				return last, nil
@@ -130,17 +137,27 @@ func AwaitVerdict(ctx context.Context, store *shard.Store, topic string, index u
 	}
 }
 
-// Everywhere reports whether all live scanners, of any source, deliver by the document.
-func (v Verdict) Everywhere() bool { return v.Applied > 0 && v.Applied == v.Live+v.Elsewhere }
+// Applied implements topicdocs.Fleet.
+func (f Fleet) Applied(ctx context.Context, topic string, index uint64) (why string, err error) {
+	v, err := f.Await(ctx, topic, index, time.Time{})
+	if err == nil && (v.Applied == 0 || v.Applied < v.Live+v.Elsewhere) {
+		why = v.Text()
+	}
+	return why, err
+}
 
-// Older returns Redis's time, and the live scanners that read only an older format of
-// documents.
-func Older(ctx context.Context, store *shard.Store, format int) (now time.Time, names []string, err error) {
-	ms, err := store.Now(ctx)
+// InForce implements topicdocs.Fleet.
+func (f Fleet) InForce(ctx context.Context, topic string) ([]byte, error) {
+	return f.Store.Topic(topic).Document(ctx)
+}
+
+// Older implements topicdocs.Fleet.
+func (f Fleet) Older(ctx context.Context, format int) (now time.Time, names []string, err error) {
+	ms, err := f.Store.Now(ctx)
 	if err != nil {
 		return now, nil, err
 	}
-	members, err := balance.Members(ctx, store)
+	members, err := balance.Members(ctx, f.Store)
 	for _, m := range members {
 		if m.Alive && m.Refused == "" && m.Format < format {
 			names = append(names, m.Instance)

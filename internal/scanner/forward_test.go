@@ -290,7 +290,7 @@ func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
 		claimed := shard.Claimed{Task: task.Task{ID: "a", Attempt: 1, Payload: []byte("payload")}, Token: "1"}
 		place, err := topic.window.reserve(t.Context(), 1)
 		check.OK(t, err)
-		i := item{&delivery{topic: topic, settings: topic.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
+		i := item{&delivery{topic: topic, settings: topic.inForce.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
 		topic.window.keep(place, 1, i.bytes)
 		topic.resolved([]forward.Result{{Message: &forward.Message{Task: claimed.Task, Owner: &i}, Outcome: outcome}})
 		pending := topic.settler.pending[0]
