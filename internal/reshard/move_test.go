@@ -84,7 +84,6 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 	b.put(shard.In(time.Hour), ids...)
 	_, err := b.topic.Begin(t.Context(), b.p, 5)
 	check.OK(t, err)
-	var err error
 	b.p, err = b.topic.Placement(t.Context())
 	check.OK(t, err)
 	b.resharder.view.learn(b.p)
