@@ -106,9 +106,9 @@ func (c *sandbox) ids() map[string]bool {
 type stream struct {
 	line    string // with the task's number
 	args    []string
-	removes bool   // the verb removes tasks, which must be there
-	done    string // the word in messages for a line's success
-	counts  string // of 50 good lines
+	removes bool   // the verb removes tasks, which must be there.
+	done    string // the word in messages for a line's success.
+	counts  string // of 50 good lines.
 	left    string // the count of lines that the verb couldn't do
 }
 

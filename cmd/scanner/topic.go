@@ -37,8 +37,8 @@ func openDocuments(cfg *config.Config) (topicdocs.Documents, error) {
 	return topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 }
 
-// topicWork is what the verbs of topics work on: the documents in Consul, and the scanners
-// that apply them.
+// topicWork has the documents in Consul and the scanners that apply them, for the verbs of
+// topics.
 type topicWork struct {
 	docs     topicdocs.Documents
 	fleet    operate.Fleet

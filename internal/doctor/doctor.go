@@ -50,8 +50,8 @@ type Target struct {
 	// Settings are the configuration. Its topics are checked if Consul is nil. If it is
 	// nil, nothing else than Mistakes is reported.
 	Settings *config.Config
-	// Mistakes are those of the configuration file; nil if there are none. With mistakes
-	// Settings have no topics, although the file may have some.
+	// Mistakes in the configuration file; nil: none. With mistakes Settings have no topics,
+	// although the file may have some.
 	Mistakes error
 	// Path is the path of the configuration file, for commands in the advice.
 	Path string

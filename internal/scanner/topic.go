@@ -99,9 +99,9 @@ func newLimitedLogs(log *slog.Logger) limitedLogs {
 	}
 }
 
-// requests numbers claims and exports. Within this process no two have the same number: a
-// worker that is started again has its predecessor's name, and batches of that one may be
-// in flight.
+// requests numbers claims and exports. Within this process no two have the same number. A
+// worker that is started again has its predecessor's name, and its predecessor's batches
+// may be in flight.
 type requests struct{ n atomic.Uint64 }
 
 func (r *requests) next() string { return strconv.FormatUint(r.n.Add(1), 10) }

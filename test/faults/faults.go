@@ -1,5 +1,5 @@
-// Package faults lets a test watch, delay, refuse and lose what a client of Redis sends, and
-// puts a bad network in front of a server.
+// Package faults lets a test watch, delay, refuse and lose what a client of Redis sends. It
+// also puts a bad network in front of a server.
 package faults
 
 import (
