@@ -136,7 +136,8 @@ func (t *topic) announce(ctx context.Context) {
 		return p.Epoch > 0 && !removed
 	})
 	if ctx.Err() == nil {
-		t.log.InfoContext(ctx, "topic served", "shards", t.inForce.settings().Shards, "exchange", t.inForce.settings().Exchange)
+		s := t.inForce.settings()
+		t.log.InfoContext(ctx, "topic served", "shards", s.Shards, "exchange", s.Exchange)
 	}
 }
 
