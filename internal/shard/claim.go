@@ -189,6 +189,12 @@ func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 	return settled, nil
 }
 
+// RemoveExported removes tasks that another shard has imported, if they are still leased
+// under the token of their export. It returns how many. It runs the script of Settle.
+func (s Shard) RemoveExported(ctx context.Context, exported []Lease) (int, error) {
+	return s.Settle(ctx, exported)
+}
+
 // byToken returns the arguments of settle: each token, the number of its tasks, and their
 // IDs. Most tasks that are settled at once come from one claim.
 func byToken(leases []Lease) []any {
