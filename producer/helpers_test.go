@@ -137,7 +137,7 @@ func (f *fleet) moveOne(p shard.Placement, from, to int, id string) {
 	f.ok(err)
 	for _, exported := range export.Tasks {
 		f.ok(f.Import(f.ctx(), p, export.Deadline, shard.Share{Shard: to, Tasks: export.Tasks})[0].Err)
-		_, err := f.Shard(from).Settle(f.ctx(), []shard.Lease{{ID: exported.ID, Token: export.Token}})
+		_, err := f.Shard(from).RemoveExported(f.ctx(), []shard.Lease{{ID: exported.ID, Token: export.Token}})
 		f.ok(err)
 	}
 }

@@ -99,7 +99,8 @@ func move(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 		}
 	}
 	for _, l := range export.Tasks {
-		if _, err := topic.Shard(p.Old(id)).Settle(t.Context(), []shard.Lease{{ID: l.ID, Token: export.Token}}); err != nil {
+		leases := []shard.Lease{{ID: l.ID, Token: export.Token}}
+		if _, err := topic.Shard(p.Old(id)).RemoveExported(t.Context(), leases); err != nil {
 			t.Error(err)
 		}
 	}

@@ -151,7 +151,7 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 			return topic.Import(ctx, p, export.Deadline, shard.Share{Shard: p.New(moving), Tasks: export.Tasks})[0].Err
 		},
 		func() error {
-			_, err := topic.Shard(p.Old(moving)).Settle(ctx, []shard.Lease{{ID: moving, Token: export.Token}})
+			_, err := topic.Shard(p.Old(moving)).RemoveExported(ctx, []shard.Lease{{ID: moving, Token: export.Token}})
 			return err
 		},
 		func() error {

@@ -23,7 +23,7 @@ func (c *sandbox) move(id string) {
 	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, share) {
 		c.ok(imported.Err)
 	}
-	n, err := from.Settle(c.ctx(), []shard.Lease{{ID: id, Token: export.Token}})
+	n, err := from.RemoveExported(c.ctx(), []shard.Lease{{ID: id, Token: export.Token}})
 	c.ok(err)
 	check.Equal(c.t, "settled", n, 1)
 }

@@ -102,7 +102,10 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 func (g *gathering) schedule(ctx context.Context, e shard.Entry) <-chan Scheduled {
 	answer := make(chan Scheduled, 1)
 	e.When, e.Body = shard.In(time.Hour), []byte{0}
-	g.over.Go(func() { answer <- g.r.ScheduleOne(ctx, e) })
+	g.over.Go(func() {
+		due, err := g.r.ScheduleOne(ctx, e)
+		answer <- Scheduled{due, err}
+	})
 	return answer
 }
 

@@ -113,12 +113,14 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	}
 	check.OK(t, b.rdb.Set(t.Context(), b.prefix+":due:{orders:1}", "in the way", 0).Err())
 	s := b.topic.settler
+	var triedOnce retry.Backoff
+	triedOnce.Next()
 	lease := shard.Lease{ID: "a", Token: batch.Tasks[0].Token}
 	s.settle(1, lease)
 	s.round(t.Context())
 	s.working.Wait()
 	resting := s.pending[1]
-	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry.Tries() != 1 {
+	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry != triedOnce {
 		t.Fatalf("the shard that failed: %+v", resting)
 	}
 	resting.rest = time.Now().Add(time.Hour)
@@ -128,7 +130,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	if b.in(0, "a") || s.pending[0] != nil {
 		t.Error("the other shard is not settled")
 	}
-	if s.pending[1] != resting || resting.retry.Tries() != 1 || len(resting.settle) != 1 {
+	if s.pending[1] != resting || resting.retry != triedOnce || len(resting.settle) != 1 {
 		t.Errorf("the shard that rests: %+v", s.pending[1])
 	}
 	resting.rest = time.Time{}
