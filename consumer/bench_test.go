@@ -55,9 +55,8 @@ func benchmark(b *testing.B, drain func(b *testing.B, url string, handled func()
 func fill(b *testing.B, url string, n int) {
 	b.Helper()
 	channel := servertest.Channel(b, url)
-	if _, err := channel.QueueDeclare(queue, true, false, false, false, nil); err != nil {
-		b.Fatal(err)
-	}
+	_, err := channel.QueueDeclare(queue, true, false, false, false, nil)
+	check.OK(b, err)
 	for i := range n {
 		p := message(func(p *amqp.Publishing) {
 			p.MessageId, p.Body = fmt.Sprintf("order-%012d", i), []byte(strings.Repeat("x", 200))
@@ -112,9 +111,8 @@ func placeOrders(b *testing.B, rdb redis.UniversalClient, prefix string) {
 	b.Helper()
 	store, err := shard.New(rdb, prefix)
 	check.OK(b, err)
-	if _, err := store.Topic("orders").Ensure(b.Context(), 1); err != nil {
-		b.Fatal(err)
-	}
+	_, err = store.Topic("orders").Ensure(b.Context(), 1)
+	check.OK(b, err)
 }
 
 // redisTime returns the processor time that Redis has used, in seconds.
@@ -126,9 +124,8 @@ func info(b *testing.B, rdb redis.UniversalClient, section, name string) (value 
 	b.Helper()
 	for _, of := range rdb.InfoMap(context.Background(), section).Val() {
 		if text, ok := of[name]; ok {
-			if _, err := fmt.Sscan(text, &value); err != nil {
-				b.Fatal(err)
-			}
+			_, err := fmt.Sscan(text, &value)
+			check.OK(b, err)
 		}
 	}
 	return value

@@ -37,9 +37,8 @@ func BenchmarkSchedule(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for n := range b.N {
-		if _, err := c.Schedule(b.Context(), requests[n%len(requests)]); err != nil {
-			b.Fatal(err)
-		}
+		_, err := c.Schedule(b.Context(), requests[n%len(requests)])
+		check.OK(b, err)
 	}
 }
 

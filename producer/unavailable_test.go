@@ -126,13 +126,11 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 					c, err := New(cfg)
 					check.OK(t, err)
 					t.Cleanup(func() { _ = c.Close() })
-					if _, err = c.store.Topic(orders).Ensure(t.Context(), 1); err != nil {
-						t.Fatal(err)
-					}
+					_, err = c.store.Topic(orders).Ensure(t.Context(), 1)
+					check.OK(t, err)
 					if knows { // else it first asks for Redis's time or the placement
-						if _, err := c.Schedule(t.Context(), request("there", In(time.Hour))); err != nil {
-							t.Fatal(err)
-						}
+						_, err := c.Schedule(t.Context(), request("there", In(time.Hour)))
+						check.OK(t, err)
 					}
 					check.OK(t, server.Pause())
 					began := time.Now()

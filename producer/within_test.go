@@ -66,13 +66,11 @@ func TestACallEndsWithItsContext(t *testing.T) {
 				check.OK(t, err)
 				store, err := shard.New(rdb, "duefleet")
 				check.OK(t, err)
-				if _, err = store.Topic(orders).Ensure(t.Context(), 1); err != nil {
-					t.Fatal(err)
-				}
+				_, err = store.Topic(orders).Ensure(t.Context(), 1)
+				check.OK(t, err)
 				if knows { // else it first asks for Redis's time
-					if _, err := c.Schedule(t.Context(), request("a", In(time.Hour))); err != nil {
-						t.Fatal(err)
-					}
+					_, err := c.Schedule(t.Context(), request("a", In(time.Hour)))
+					check.OK(t, err)
 				}
 				check.OK(t, server.Pause())
 				for len(wrote) > 0 {

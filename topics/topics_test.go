@@ -43,9 +43,8 @@ func newPlace(t *testing.T) *place {
 // puts writes a document without any check, as another client of Consul may.
 func (p *place) puts(topic, doc string) {
 	p.t.Helper()
-	if _, err := p.kv.Put(&api.KVPair{Key: p.prefix + "/topics/" + topic, Value: []byte(doc)}, nil); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err := p.kv.Put(&api.KVPair{Key: p.prefix + "/topics/" + topic, Value: []byte(doc)}, nil)
+	check.OK(p.t, err)
 }
 
 // good ends the test on an error, or if the document isn't this one.

@@ -154,9 +154,8 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 		t.Errorf("after the rotation: %v", err)
 	}
 	r.TLS.ServerName = ""
-	if options, err = r.Options(nil); err != nil {
-		t.Fatal(err)
-	}
+	options, err = r.Options(nil)
+	check.OK(t, err)
 	if err := connect(); err == nil || !strings.Contains(err.Error(), "127.0.0.1") {
 		t.Errorf("a certificate for another name than the host dialled: %v", err)
 	}

@@ -40,9 +40,8 @@ func sharedConsul(t *testing.T) *Client {
 func put(t *testing.T, c *Client, key, doc string) {
 	t.Helper()
 	pair := &api.KVPair{Key: c.prefix + "/" + key, Value: []byte(doc)}
-	if _, err := c.client.KV().Put(pair, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.client.KV().Put(pair, nil)
+	check.OK(t, err)
 }
 
 // watching runs a client's Watch for the time of the test.
@@ -317,9 +316,8 @@ func TestAConsulThatForgotEverything(t *testing.T) {
 	_, port, err := net.SplitHostPort(server.Addr())
 	check.OK(t, err)
 	var n int
-	if _, err := fmt.Sscan(port, &n); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Sscan(port, &n)
+	check.OK(t, err)
 	// The new server may run before the watch notices that the old one is gone.
 	fresh, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: t.TempDir(), Port: n})
 	check.OK(t, err)

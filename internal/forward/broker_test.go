@@ -74,9 +74,8 @@ func setAlarm(t *testing.T, broker *servers.RabbitMQ, on bool) {
 	if on {
 		watermark = "0.0000001"
 	}
-	if _, err := broker.Ctl(t.Context(), "set_vm_memory_high_watermark", watermark); err != nil {
-		t.Fatal(err)
-	}
+	_, err := broker.Ctl(t.Context(), "set_vm_memory_high_watermark", watermark)
+	check.OK(t, err)
 }
 
 // declareTenant makes a queue of the tenant's name, and binds it to an exchange of
@@ -99,10 +98,9 @@ func of(tenant, name string, n int) []*forward.Message {
 // it.
 func tell(t *testing.T, broker *servers.RabbitMQ, queue, verb string) {
 	t.Helper()
-	if _, err := broker.Ctl(t.Context(), "eval",
-		`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"`+queue+`">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := broker.Ctl(t.Context(), "eval",
+		`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"`+queue+`">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`)
+	check.OK(t, err)
 }
 
 // A queue that answers nothing delays only its own messages. Meanwhile more than a window

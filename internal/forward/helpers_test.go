@@ -154,9 +154,8 @@ func declareExchange(t testing.TB, ch *amqp.Channel, name, kind string) {
 // declareQueue makes a durable queue and binds it.
 func declareQueue(t testing.TB, ch *amqp.Channel, queue, exchange, key string, args, match amqp.Table) {
 	t.Helper()
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ch.QueueDeclare(queue, true, false, false, false, args)
+	check.OK(t, err)
 	check.OK(t, ch.QueueBind(queue, key, exchange, false, match))
 }
 

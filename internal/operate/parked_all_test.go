@@ -51,9 +51,8 @@ func newAttic(t *testing.T) *attic {
 	a := &attic{t: t, prefix: prefix}
 	_, a.rdb = ordersAt(t, addr, prefix)
 	a.topic, a.client = ordersAt(t, addr, prefix)
-	if _, err := a.topic.Ensure(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	_, err := a.topic.Ensure(t.Context(), 4)
+	check.OK(t, err)
 	return a
 }
 

@@ -47,17 +47,15 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
 	topic, _ := ordersAt(t, addr, prefix)
-	if _, err := topic.Ensure(t.Context(), from); err != nil {
-		t.Fatal(err)
-	}
+	_, err := topic.Ensure(t.Context(), from)
+	check.OK(t, err)
 	p, err := topic.Placement(t.Context())
 	check.OK(t, err)
 	if began, err := topic.Begin(t.Context(), p, to); err != nil || !began {
 		t.Fatalf("change begun: %t, %v", began, err)
 	}
-	if p, err = topic.Placement(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p, err = topic.Placement(t.Context())
+	check.OK(t, err)
 	if !p.Moving(moving) {
 		t.Fatal("the task does not move")
 	}

@@ -20,9 +20,8 @@ func TestReadingAgainAsksFewShards(t *testing.T) {
 	topic, rdb := ordersAt(t, server.Addr(), "duefleet")
 	store, err := shard.New(rdb, "duefleet")
 	check.OK(t, err)
-	if _, err := topic.Ensure(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	_, err = topic.Ensure(t.Context(), 4)
+	check.OK(t, err)
 	check.OK(t, rdb.ZAdd(t.Context(), "duefleet:due:{orders:4000}", redis.Z{Score: 1, Member: "stray"}).Err())
 	reader := NewReader(store, "")
 	read := func() (zcards int) {
@@ -40,9 +39,8 @@ func TestReadingAgainAsksFewShards(t *testing.T) {
 	if n := read(); n != 4 {
 		t.Errorf("the second look asks %d times, want once for each of 4 shards", n)
 	}
-	if _, err := topic.Begin(t.Context(), placementOf(t, topic), 2); err != nil {
-		t.Fatal(err)
-	}
+	_, err = topic.Begin(t.Context(), placementOf(t, topic), 2)
+	check.OK(t, err)
 	if n := read(); n < 4092 {
 		t.Errorf("after a change of the placement it asks %d times, want each", n)
 	}
@@ -57,9 +55,8 @@ func TestManyShardsAreCountedInTurn(t *testing.T) {
 	store, err := shard.New(rdb, "duefleet")
 	check.OK(t, err)
 	const m = 1200
-	if _, err := topic.Ensure(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	_, err = topic.Ensure(t.Context(), m)
+	check.OK(t, err)
 	reader := NewReader(store, "orders")
 	read := func() int64 {
 		t.Helper()

@@ -51,9 +51,8 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 	topic, rdb := ordersAt(t, addr, prefix)
 	client, err := producer.New(producer.Config{Redis: rdb, Prefix: prefix})
 	check.OK(t, err)
-	if _, err := topic.Ensure(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
+	_, err = topic.Ensure(t.Context(), 2)
+	check.OK(t, err)
 	var anew bool
 	intrude := func() {
 		p, _ := topic.Placement(t.Context())

@@ -29,9 +29,8 @@ func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	}
 	lost := p
 	lost.Shards = 3
-	if _, err := orders.Shard(1).Fence(t.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
+	_, err := orders.Shard(1).Fence(t.Context(), lost)
+	check.OK(t, err)
 	got := notes()
 	if len(got) != 1 || !strings.Contains(got[0], lost.String()) || !strings.Contains(got[0], p.String()) {
 		t.Errorf("notes: %q", got)
@@ -50,9 +49,8 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 		addr, prefix := servertest.Redis(t)
 		prefix = fmt.Sprintf("%s:%d", prefix, at)
 		topic, _ := ordersAt(t, addr, prefix)
-		if _, err := topic.Ensure(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
+		_, err := topic.Ensure(t.Context(), 2)
+		check.OK(t, err)
 		dying, removing := ordersAt(t, addr, prefix)
 		faults.Die(removing, at, errDead)
 		storeFar(t, topic)

@@ -50,9 +50,8 @@ func fixtureOn(t *testing.T, addr, prefix string) *fixture {
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
 	b := fixtureOf(t, redis.NewUniversalClient(options), prefix)
 	var err error
-	if b.p, err = b.topic.Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	b.p, err = b.topic.Ensure(t.Context(), 1)
+	check.OK(t, err)
 	return b
 }
 
@@ -90,13 +89,10 @@ func (b *fixture) reconcile() {
 // migrate begins a change to two shards.
 func (b *fixture) migrate() {
 	b.t.Helper()
-	if _, err := b.topic.Begin(b.t.Context(), b.p, 2); err != nil {
-		b.t.Fatal(err)
-	}
-	var err error
-	if b.p, err = b.topic.Placement(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
+	_, err := b.topic.Begin(b.t.Context(), b.p, 2)
+	check.OK(b.t, err)
+	b.p, err = b.topic.Placement(b.t.Context())
+	check.OK(b.t, err)
 }
 
 // put stores tasks in shard 0, all due at when.

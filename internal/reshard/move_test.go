@@ -82,13 +82,10 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 		ids[i] = strconv.Itoa(i)
 	}
 	b.put(shard.In(time.Hour), ids...)
-	if _, err := b.topic.Begin(t.Context(), b.p, 5); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if b.p, err = b.topic.Placement(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.topic.Begin(t.Context(), b.p, 5)
+	check.OK(t, err)
+	b.p, err = b.topic.Placement(t.Context())
+	check.OK(t, err)
 	b.resharder.view.learn(b.p)
 	b.resharder.Move(t.Context(), t.Context(), NewWorker("me/0"), []int{0, 1, 2, 3, 4}, b.p)
 	b.reconcile()
@@ -130,9 +127,8 @@ func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	b.put(shard.In(time.Hour), ids...)
 	m := b.resharder.newMover("me/0", 0, b.p)
 	exported, asked := m.newExport(ids[:1]), ids[1]
-	if _, err := b.topic.Shard(0).Export(t.Context(), b.p, exported); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.topic.Shard(0).Export(t.Context(), b.p, exported)
+	check.OK(t, err)
 	b.requests.Add(-1) // the next export has the same request number
 	dirty, _, err := m.carry(t.Context(), []string{asked})
 	if !dirty && b.in(0, asked) {

@@ -65,9 +65,8 @@ func narrowed(t *testing.T, addr string, rate int) string {
 	for _, stream := range []string{"downstream", "upstream"} {
 		toxic := `{"name": "` + stream + `", "type": "bandwidth", "stream": "` + stream + `", "attributes": {"rate": ` +
 			strconv.Itoa(rate/1000) + `}}`
-		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic))
+		check.OK(t, err)
 	}
 	return proxy.Listen
 }

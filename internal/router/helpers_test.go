@@ -51,9 +51,8 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 	check.OK(t, err)
 	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, prefix: prefix, scripts: store.Scripts(),
 		routers: New(store), t: t}
-	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
-		t.Fatal(err)
-	}
+	c.p, err = c.Ensure(t.Context(), shards)
+	check.OK(t, err)
 	return c
 }
 

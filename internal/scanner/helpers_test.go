@@ -231,9 +231,8 @@ func harnessOn(t *testing.T, addr, prefix string) *harness {
 	check.OK(t, err)
 	b := &harness{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb,
 		prefix: prefix}
-	if b.p, err = b.topic.store.Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	b.p, err = b.topic.store.Ensure(t.Context(), 1)
+	check.OK(t, err)
 	return b
 }
 

@@ -128,9 +128,8 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t)
 	mails := b.topic.store.Store().Topic("mails")
-	if _, err := mails.Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := mails.Ensure(t.Context(), 1)
+	check.OK(t, err)
 	key := b.prefix + ":placement:{mails}"
 	check.OK(t, errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way",
 		0).Err()))

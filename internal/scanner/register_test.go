@@ -93,9 +93,8 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 		"status/dead/more":    old, "status/dead/more/config": old, "status/odd/config": "{}", "status/odder/config": "[",
 		"topics/orders": "{}",
 	} {
-		if _, err := anyone.KV().Put(&api.KVPair{Key: prefix + "/" + key, Value: []byte(text)}, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := anyone.KV().Put(&api.KVPair{Key: prefix + "/" + key, Value: []byte(text)}, nil)
+		check.OK(t, err)
 	}
 	r := registration{register: client, fleet: func(context.Context) ([]balance.Member, error) {
 		return nil,

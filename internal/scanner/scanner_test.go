@@ -213,14 +213,11 @@ func (f *fleet) arrives(id string) {
 func (f *fleet) consume() {
 	f.t.Helper()
 	channel := servertest.Channel(f.t, f.broker)
-	if _, err := channel.QueueDeclare("orders.due", true, false, false, false,
-		amqp.Table{"x-queue-type": "classic"}); err != nil {
-		f.t.Fatal(err)
-	}
-	var err error
-	if f.arrived, err = channel.Consume("orders.due", "", true, false, false, false, nil); err != nil {
-		f.t.Fatal(err)
-	}
+	_, err := channel.QueueDeclare("orders.due", true, false, false, false,
+		amqp.Table{"x-queue-type": "classic"})
+	check.OK(f.t, err)
+	f.arrived, err = channel.Consume("orders.due", "", true, false, false, false, nil)
+	check.OK(f.t, err)
 }
 
 const stopWithin = time.Second

@@ -42,9 +42,8 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 	store, err := New(rdb, prefix)
 	check.OK(t, err)
 	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, scripts: store.scripts, t: t}
-	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
-		t.Fatal(err)
-	}
+	c.p, err = c.Ensure(t.Context(), shards)
+	check.OK(t, err)
 	return c
 }
 

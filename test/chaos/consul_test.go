@@ -34,9 +34,8 @@ func TestConsulGone(t *testing.T) {
 		return s.Shards == 7 && s.Phase == "stable"
 	})
 	kv := r.kv()
-	if _, err := kv.Put(&consul.KVPair{Key: "duefleet/topics/orders", Value: []byte("shards: [")}, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := kv.Put(&consul.KVPair{Key: "duefleet/topics/orders", Value: []byte("shards: [")}, nil)
+	check.OK(t, err)
 	r.await("the broken document in status", func() bool {
 		bad := 0
 		for _, m := range r.status().Fleet {
@@ -46,9 +45,8 @@ func TestConsulGone(t *testing.T) {
 		}
 		return bad == len(r.scanners)
 	})
-	if _, err := kv.Delete("duefleet/topics/orders", nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err = kv.Delete("duefleet/topics/orders", nil)
+	check.OK(t, err)
 	r.lasts(2 * time.Second)
 	r.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 3}))
 	r.await("the document that was set again", func() bool {

@@ -53,9 +53,8 @@ func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
 		"name": name, "type": kind, "stream": stream, "attributes": attributes,
 	})
 	check.OK(n.t, err)
-	if _, err := n.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic)); err != nil {
-		n.t.Fatal(err)
-	}
+	_, err = n.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic))
+	check.OK(n.t, err)
 }
 
 // latency delays each answer by up to 300 ms.

@@ -45,9 +45,8 @@ func newKept(t *testing.T, way string) *kept {
 		cfg.File = k.file
 	}
 	var err error
-	if k.server, err = servers.StartRedis(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	k.server, err = servers.StartRedis(t.Context(), cfg)
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := k.server.Kill(); err != nil {
 			t.Error(err)

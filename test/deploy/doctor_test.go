@@ -363,9 +363,8 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 		return f.code == 0 &&
 			f.says("fleet", "ok", "2 scanners", "")
 	})
-	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "100000GB"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := node.Ctl(t.Context(), "set_disk_free_limit", "100000GB")
+	check.OK(t, err)
 	for _, topic := range []string{"orders", "mails"} { // a broker notifies only connections that publish
 		must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), topic, "--id", "a", "--in",
 			"0s"))
@@ -387,9 +386,8 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 		"--connect")); !strings.Contains(said, "RabbitMQ blocks publishers") {
 		t.Errorf("check says %s", said)
 	}
-	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "50MB"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = node.Ctl(t.Context(), "set_disk_free_limit", "50MB")
+	check.OK(t, err)
 	until(t, s, "doctor to find the alarm over", nil, func(f findings) bool { return f.code == 0 })
 }
 
@@ -406,9 +404,8 @@ func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
 func remove(t *testing.T, url, queue string) {
 	t.Helper()
 	ch := servertest.Channel(t, url)
-	if _, err := ch.QueueDelete(queue, false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ch.QueueDelete(queue, false, false, false)
+	check.OK(t, err)
 }
 
 func awaitParked(t *testing.T, s fleet.Settings, topic string) {

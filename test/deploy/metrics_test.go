@@ -182,9 +182,8 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 		check.OK(t, scanner.Get(t.Context(), "/metrics", &body))
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		var err error
-		if families, err = parser.TextToMetricFamilies(&body); err != nil {
-			t.Fatal(err)
-		}
+		families, err = parser.TextToMetricFamilies(&body)
+		check.OK(t, err)
 		// Shards are counted, and Consul is asked, a moment after the start.
 		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil
 	})
@@ -228,9 +227,8 @@ func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
 	client, err := api.NewClient(cfg)
 	check.OK(t, err)
 	pair := &api.KVPair{Key: s.ConsulPrefix + "/topics/" + topic, Value: []byte(document)}
-	if _, err := client.KV().Put(pair, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.KV().Put(pair, nil)
+	check.OK(t, err)
 }
 
 // TestAlertsAreExplained: docs/alerts.md has a section for each alert, and a row with its

@@ -88,9 +88,8 @@ func brokerWithoutMemory(t *testing.T) {
 	tr := newTrial(t, s)
 	watermark := func(share string) {
 		t.Helper()
-		if _, err := node.Ctl(t.Context(), "set_vm_memory_high_watermark", share); err != nil {
-			t.Fatal(err)
-		}
+		_, err := node.Ctl(t.Context(), "set_vm_memory_high_watermark", share)
+		check.OK(t, err)
 	}
 	watermark("0")
 	tr.schedule("0s")
@@ -192,9 +191,8 @@ func oldBinding(t *testing.T) {
 		_, more, err := ch.Get("orders.due", true)
 		return err != nil || !more
 	})
-	if _, err := ch.QueueDelete("orders.due", true, true, false); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ch.QueueDelete("orders.due", true, true, false)
+	check.OK(t, err)
 	tr.queue = "orders.new"
 	tr.heals()
 }

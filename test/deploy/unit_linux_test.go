@@ -112,9 +112,8 @@ func newService(t *testing.T, settings fleet.Settings, secrets map[string]string
 	check.OK(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &service{t: t, dir: dir, unit: file(t, "deploy/systemd/"+unit)}
-	if s.admin, err = fleet.FreeAddress(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.admin, err = fleet.FreeAddress(t.Context())
+	check.OK(t, err)
 	config := filepath.Join(dir, "scanner.yaml")
 	program, err := os.ReadFile(programs.Scanner)
 	if err == nil {

@@ -153,9 +153,8 @@ func farAway(t *testing.T, addr string, delay time.Duration) string {
 	check.OK(t, proxy.Start())
 	t.Cleanup(proxy.Stop)
 	latency := fmt.Sprintf(`{"type": "latency", "attributes": {"latency": %d}}`, delay.Milliseconds())
-	if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(latency)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := proxy.Toxics.AddToxicJson(strings.NewReader(latency))
+	check.OK(t, err)
 	return proxy.Listen
 }
 
@@ -265,9 +264,8 @@ func TestRegistration(t *testing.T) {
 	w := newConsulSource(t)
 	w.begin()
 	wait.For(t, "two services that pass their check", rarely(func() bool { return len(w.registered(true)) == 2 }))
-	if _, err := w.stopOne(w.scanners[0]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.stopOne(w.scanners[0])
+	check.OK(t, err)
 	if got := w.registered(false); len(got) != 1 {
 		t.Errorf("services %q after one of two scanners stopped, want 1", got)
 	}

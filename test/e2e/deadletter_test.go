@@ -42,9 +42,8 @@ func newDeadLetters(t *testing.T) deadLetters {
 	t.Cleanup(func() { _ = node.Kill() })
 	d := deadLetters{rabbitmq: node, admin: node.URL("/")}
 	for _, args := range [][]string{{"add_user", "duefleet", "secret"}, readRights(t).rabbitmqDeadLetter} {
-		if _, err := node.Ctl(t.Context(), args...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := node.Ctl(t.Context(), args...)
+		check.OK(t, err)
 	}
 	settings := fleet.Settings{Topics: deadLetterTopic("orders.dead")}
 	settings.RabbitMQURL = strings.Replace(d.admin, "guest:guest", "duefleet:secret", 1)
@@ -112,9 +111,8 @@ func TestAPolicyServesAQueueThatExists(t *testing.T) {
 		return command != nil
 	}))
 	args := []string{command[1], "-p", "/", command[2], command[3], command[4], "--apply-to", "queues"}
-	if _, err := d.rabbitmq.Ctl(t.Context(), args...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.rabbitmq.Ctl(t.Context(), args...)
+	check.OK(t, err)
 	d.settings.Topics = deadLetterTopic("")
 	d.write()
 	must(t, d.producer("schedule", "--topic", "orders", "--id", "b", "--in", "0s"))

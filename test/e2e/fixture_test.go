@@ -329,9 +329,8 @@ func (w *fixture) exchange(kind, name, queue, key string) {
 
 func (w *fixture) queue(ch *amqp.Channel, exchange, queue, key string) {
 	w.t.Helper()
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
-		w.t.Fatal(err)
-	}
+	_, err := ch.QueueDeclare(queue, true, false, false, false, nil)
+	check.OK(w.t, err)
 	check.OK(w.t, ch.QueueBind(queue, key, exchange, false, nil))
 }
 

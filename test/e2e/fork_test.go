@@ -31,9 +31,8 @@ func TestFork(t *testing.T) {
 	lost := shard.Placement{Epoch: from.Epoch + 1, Shards: 3, Previous: 2, Phase: shard.Migrating}
 	other := lost
 	other.Shards = 4
-	if _, err := w.ordersTopic().Shard(1).Fence(t.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.ordersTopic().Shard(1).Fence(t.Context(), lost)
+	check.OK(t, err)
 	w.setPlacement(other)
 	w.set("orders", fleet.Topic{"shards": 4})
 	told := func(text string) bool {

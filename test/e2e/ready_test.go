@@ -88,13 +88,12 @@ func TestReadyWithoutConsul(t *testing.T) {
 	if first != "not ready" {
 		t.Errorf("/readyz begins with %q before any document was read, want not ready", first)
 	}
-	if _, err := w.redis.TxPipelined(t.Context(), func(tx redis.Pipeliner) error {
+	_, err = w.redis.TxPipelined(t.Context(), func(tx redis.Pipeliner) error {
 		tx.Del(t.Context(), topics)
 		tx.SAdd(t.Context(), topics, known)
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	check.OK(t, err)
 	if first := w.awaitAnswer(s, "config: ok: 1 topics", "topics: ok"); first != "ready" {
 		t.Errorf("/readyz begins with %q while the kept topic is served, want ready", first)
 	}

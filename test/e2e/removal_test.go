@@ -65,9 +65,8 @@ func TestOrphan(t *testing.T) {
 	w.begin()
 	// This task isn't in the ledger, since it will be purged.
 	later := producer.Request{Topic: "orders", ID: "later", When: producer.In(time.Hour)}
-	if _, err := w.recorder.Client.Schedule(t.Context(), later); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.recorder.Client.Schedule(t.Context(), later)
+	check.OK(t, err)
 	orphan := func(is bool) func() bool {
 		return rarely(func() bool { return strings.Contains(fmt.Sprint(w.status().Topic("orders").Notes), "orphan") == is })
 	}
@@ -101,9 +100,8 @@ func TestOrphan(t *testing.T) {
 // vanish deletes a topic's document directly in Consul.
 func (w *source) vanish(topic string) {
 	w.t.Helper()
-	if _, err := w.kv().Delete(w.settings.ConsulPrefix+"/topics/"+topic, nil); err != nil {
-		w.t.Fatal(err)
-	}
+	_, err := w.kv().Delete(w.settings.ConsulPrefix+"/topics/"+topic, nil)
+	check.OK(w.t, err)
 }
 
 // awaitUnserved waits until no scanner serves any topic.

@@ -116,10 +116,9 @@ func TestCheckConsul(t *testing.T) {
 		"invoices": "exchange: billing\nshards: 5000\nlease: 2 hours\n",
 		"mails":    "{\"shards\": 4, \"colour\": \"red\"}",
 	} {
-		if _, err := w.kv().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/" + name, Value: []byte(doc)},
-			nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.kv().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/" + name, Value: []byte(doc)},
+			nil)
+		check.OK(t, err)
 	}
 	out := w.scanner("check")
 	checkError(t, "bad documents", out, 1, "2 of 3 topics' documents in consul have mistakes")

@@ -58,9 +58,8 @@ func consulSource(t *testing.T, addr, prefix string) *source {
 	spoil := func(topic string) {
 		t.Helper()
 		pair := &consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/" + topic, Value: []byte("shards: 99999\n")}
-		if _, err := w.kv().Put(pair, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.kv().Put(pair, nil)
+		check.OK(t, err)
 	}
 	return &source{fixture: w, set: set, spoil: spoil}
 }

@@ -33,9 +33,8 @@ func TestTwoRabbitMQNodes(t *testing.T) {
 	publish(t, one.URL("only/here"))
 	// On a busy machine, a node killed within a second after a declare can lose the queue
 	// and its confirmed messages.
-	if _, err := one.Ctl(t.Context(), "eval", "mnesia:dump_log()."); err != nil {
-		t.Fatal(err)
-	}
+	_, err := one.Ctl(t.Context(), "eval", "mnesia:dump_log().")
+	check.OK(t, err)
 	other, err := amqp.Dial(two.URL("/"))
 	check.OK(t, err)
 	defer other.Close()
@@ -94,9 +93,8 @@ func publish(t *testing.T, url string) {
 	t.Helper()
 	ch := servertest.Channel(t, url)
 	check.OK(t, ch.Confirm(false))
-	if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ch.QueueDeclare("q", true, false, false, false, nil)
+	check.OK(t, err)
 	msg := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("kept")}
 	confirm, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", "q", true, false, msg)
 	check.OK(t, err)

@@ -95,9 +95,8 @@ func TestStartSaysWhy(t *testing.T) {
 	servertest.Need(t, "redis-server")
 	first := startRedis(t, servers.RedisConfig{Dir: t.TempDir()})
 	var port int
-	if _, err := fmt.Sscanf(first.Addr(), "127.0.0.1:%d", &port); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscanf(first.Addr(), "127.0.0.1:%d", &port)
+	check.OK(t, err)
 	tests := map[string]struct {
 		cfg  servers.RedisConfig
 		want string

@@ -48,9 +48,8 @@ func TestRabbitMQSandbox(t *testing.T) {
 		defer conn.Close()
 		ch, err := conn.Channel()
 		check.OK(t, err)
-		if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err = ch.QueueDeclare("q", true, false, false, false, nil)
+		check.OK(t, err)
 	})
 	if at == "" {
 		t.Skip("RabbitMQ is not installed")
@@ -118,8 +117,7 @@ func kv(t *testing.T, method, addr, key, value string) int {
 	resp, err := http.DefaultClient.Do(req)
 	check.OK(t, err)
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	check.OK(t, err)
 	return resp.StatusCode
 }
