@@ -14,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -63,22 +64,12 @@ func (a *attic) key(what string, at int) string {
 // fill parks n tasks in a shard, with realistic records.
 func (a *attic) fill(at, n int) {
 	a.t.Helper()
-	now, err := a.topic.Now(a.t.Context())
-	p, err2 := a.topic.Placement(a.t.Context())
-	check.OK(a.t, errors.Join(err, err2))
-	var all []shard.Entry
-	for i := 0; len(all) < n; i++ {
-		if id := fmt.Sprintf("o-%06d", i); p.New(id) == at {
-			all = append(all, shard.Entry{ID: id, When: shard.In(time.Hour), Body: []byte{0}})
-		}
-	}
-	for batch := range slices.Chunk(all, shard.MaxBatch) {
-		put := shard.Put{Shard: at, Op: shard.NewOp(), Entries: batch}
-		if r := a.topic.Put(a.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
-			a.t.Fatal(r.Err)
-		}
-		for _, e := range batch {
-			a.park(at, e.ID)
+	p := fixture.Placement(a.t, a.topic)
+	ids := fixture.Belonging(p, at, n)
+	for batch := range slices.Chunk(ids, shard.MaxBatch) {
+		fixture.Put(a.t, a.topic, p, at, fixture.Entries(shard.In(time.Hour), []byte{0}, batch...)...)
+		for _, id := range batch {
+			a.park(at, id)
 		}
 	}
 }
@@ -189,7 +180,7 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 	for i := 0; len(ids) < n; i++ {
 		if id := fmt.Sprint("o-", i); p.New(id) == 1 {
 			ids = append(ids, id)
-			put(t, a.topic, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
+			fixture.Store(t, a.topic, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
 		}
 	}
 	b, err := a.topic.Shard(1).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: shard.MaxBatch,

@@ -9,6 +9,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -71,16 +72,8 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 // park stores a task in its old shard, and parks it.
 func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	t.Helper()
-	notAfter, err := topic.Deadline(t.Context())
-	check.OK(t, err)
 	old := p.Old(id)
-	entry := shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}}
-	for _, r := range topic.Put(t.Context(), p, notAfter+time.Hour.Milliseconds(),
-		[]shard.Put{{Shard: old, Op: shard.NewOp(), Entries: []shard.Entry{entry}}}) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	fixture.Put(t, topic, p, old, fixture.Entries(shard.In(0), []byte{0}, id)...)
 	b, err := topic.Shard(old).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 1, Lease: time.Hour})
 	if err != nil || len(b.Tasks) != 1 {
 		t.Fatalf("%d tasks claimed, %v", len(b.Tasks), err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -39,7 +40,7 @@ func TestReadingAgainAsksFewShards(t *testing.T) {
 	if n := read(); n != 4 {
 		t.Errorf("the second look asks %d times, want once for each of 4 shards", n)
 	}
-	_, err = topic.Begin(t.Context(), placementOf(t, topic), 2)
+	_, err = topic.Begin(t.Context(), fixture.Placement(t, topic), 2)
 	check.OK(t, err)
 	if n := read(); n < 4092 {
 		t.Errorf("after a change of the placement it asks %d times, want each", n)
@@ -82,13 +83,6 @@ func TestManyShardsAreCountedInTurn(t *testing.T) {
 	if n := calls(t, rdb) - before; n != 3*512 {
 		t.Errorf("three looks asked %d shards, want 512 each", n)
 	}
-}
-
-func placementOf(t *testing.T, topic *shard.Topic) shard.Placement {
-	t.Helper()
-	p, err := topic.Placement(t.Context())
-	check.OK(t, err)
-	return p
 }
 
 // calls returns how many ZCARDs Redis has run.

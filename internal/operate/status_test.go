@@ -88,11 +88,5 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 // storeFar stores a task that is due much later, as a producer does.
 func storeFar(t *testing.T, topic *shard.Topic) {
 	t.Helper()
-	p, err := topic.Placement(t.Context())
-	check.OK(t, err)
-	notAfter, err := topic.Deadline(t.Context())
-	check.OK(t, err)
-	entry := shard.Entry{ID: "a", When: shard.In(time.Hour), Body: []byte("\x00a")}
-	put := shard.Put{Shard: p.New("a"), Op: shard.NewOp(), Entries: []shard.Entry{entry}}
-	check.OK(t, topic.Put(t.Context(), p, notAfter, []shard.Put{put})[0].Err)
+	fixture.Store(t, topic, fixture.Entries(shard.In(time.Hour), []byte("\x00a"), "a")...)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -27,20 +28,6 @@ func list(t *testing.T, tasks Tasks) []string {
 	return got
 }
 
-// put stores tasks in their shards.
-func put(t *testing.T, topic *shard.Topic, entries ...shard.Entry) {
-	t.Helper()
-	now, err := topic.Now(t.Context())
-	p, err2 := topic.Placement(t.Context())
-	check.OK(t, errors.Join(err, err2))
-	for _, e := range entries {
-		one := shard.Put{Shard: p.New(e.ID), Op: shard.NewOp(), Entries: []shard.Entry{e}}
-		if r := topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{one})[0]; r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
-}
-
 // TestTasksAreListedByStateDueAndPrefix: with a limit, tasks of several shards come in the
 // order of their next attempt.
 func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
@@ -52,8 +39,8 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 	}
 	p, err := a.topic.Placement(t.Context())
 	check.OK(t, err)
-	put(t, a.topic, at("w-3", 3), at("w-1", 1), at("w-2", 2), at("w-4", 4))
-	put(t, a.topic, shard.Entry{ID: "r", When: shard.In(0), Body: []byte{0}})
+	fixture.Store(t, a.topic, at("w-3", 3), at("w-1", 1), at("w-2", 2), at("w-4", 4))
+	fixture.Store(t, a.topic, shard.Entry{ID: "r", When: shard.In(0), Body: []byte{0}})
 	claim := func(id string) shard.Lease {
 		t.Helper()
 		b, err := a.topic.Shard(p.New(id)).Claim(t.Context(), shard.Claim{Claimant: "w", Request: id, Limit: 1,
@@ -67,9 +54,9 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 	if n, err := a.topic.Shard(p.New("r")).Release(t.Context(), []shard.Release{back}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	put(t, a.topic, shard.Entry{ID: "l", When: shard.In(0), Body: []byte{0}})
+	fixture.Store(t, a.topic, shard.Entry{ID: "l", When: shard.In(0), Body: []byte{0}})
 	claim("l")
-	put(t, a.topic, shard.Entry{ID: "p", When: shard.In(0), Body: []byte{0}})
+	fixture.Store(t, a.topic, shard.Entry{ID: "p", When: shard.In(0), Body: []byte{0}})
 	a.park(p.New("p"), "p")
 	all := "l leased, p parked, r retrying, w-1 waiting, w-2 waiting, w-3 waiting, w-4 waiting"
 	for name, c := range map[string]struct {
@@ -133,7 +120,7 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 	topic, _ := ordersAt(t, addr, prefix)
 	p, err := topic.Ensure(t.Context(), from)
 	check.OK(t, err)
-	put(t, topic, shard.Entry{ID: moving, When: shard.In(time.Hour), Body: []byte{0}})
+	fixture.Store(t, topic, shard.Entry{ID: moving, When: shard.In(time.Hour), Body: []byte{0}})
 	if parked {
 		a := attic{t: t, prefix: prefix, topic: topic}
 		_, a.rdb = ordersAt(t, addr, prefix)

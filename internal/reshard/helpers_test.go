@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/test/check"
+	shared "github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // fixture is a topic of one shard for one test, and its Resharder, whose Run doesn't run.
@@ -46,9 +46,7 @@ func newFixture(t *testing.T) *fixture {
 // fixtureOn is newFixture on the Redis at an address.
 func fixtureOn(t *testing.T, addr, prefix string) *fixture {
 	t.Helper()
-	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
-	b := fixtureOf(t, redis.NewUniversalClient(options), prefix)
+	b := fixtureOf(t, shared.Client(t, addr), prefix)
 	var err error
 	b.p, err = b.topic.Ensure(t.Context(), 1)
 	check.OK(t, err)
@@ -104,15 +102,7 @@ func (b *fixture) put(when shard.When, ids ...string) {
 // putBody stores tasks that have the same body.
 func (b *fixture) putBody(when shard.When, body []byte, ids ...string) {
 	b.t.Helper()
-	now, err := b.topic.Now(b.t.Context())
-	check.OK(b.t, err)
-	put := shard.Put{Op: shard.NewOp()}
-	for _, id := range ids {
-		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: body})
-	}
-	if r := b.topic.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
-		b.t.Fatal(r.Err)
-	}
+	shared.Put(b.t, b.topic, b.p, 0, shared.Entries(when, body, ids...)...)
 }
 
 // in reports whether a task is in a shard.

@@ -3,15 +3,11 @@ package reshard
 import (
 	"errors"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
@@ -58,15 +54,9 @@ func bytesIn(value any) (n int) {
 // connection, each way.
 func narrowed(t *testing.T, addr string, rate int) string {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", addr)
-	check.OK(t, proxy.Start())
-	t.Cleanup(proxy.Stop)
+	proxy := faults.Proxy(t, faults.Local, addr)
 	for _, stream := range []string{"downstream", "upstream"} {
-		toxic := `{"name": "` + stream + `", "type": "bandwidth", "stream": "` + stream + `", "attributes": {"rate": ` +
-			strconv.Itoa(rate/1000) + `}}`
-		_, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic))
-		check.OK(t, err)
+		faults.Toxic(t, proxy, stream, "bandwidth", stream, map[string]any{"rate": rate / 1000})
 	}
 	return proxy.Listen
 }

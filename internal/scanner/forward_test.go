@@ -19,6 +19,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -53,13 +54,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	orders := store.Topic("orders")
 	p, err := orders.Ensure(t.Context(), 1)
 	check.OK(t, err)
-	now, err := store.Now(t.Context())
-	check.OK(t, err)
-	entries := []shard.Entry{{ID: "done", Body: []byte{0}}, {ID: "back", Body: []byte{0}}}
-	if r := orders.Put(t.Context(), p, now+time.Hour.Milliseconds(),
-		[]shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
-		t.Fatal(r.Err)
-	}
+	fixture.Put(t, orders, p, 0, fixture.Entries(shard.In(0), []byte{0}, "done", "back")...)
 	batch, err := orders.Shard(0).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Hour})
 	if err != nil || len(batch.Tasks) != 2 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
@@ -254,20 +249,11 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 		for most := mostBytes.Load(); n > most && !mostBytes.CompareAndSwap(most, n); most = mostBytes.Load() {
 		}
 	})
-	_, err := l.bridge.Toxics.AddToxicJson(strings.NewReader(`{"type": "latency", "attributes": {"latency": 100}}`))
-	l.ok(err)
+	faults.Toxic(t, l.bridge, "slow", "latency", "downstream", map[string]any{"latency": 100})
 	l.start()
 	topic := l.topic("orders")
-	p, err := topic.Placement(t.Context())
-	l.ok(err)
-	now, err := topic.Now(t.Context())
-	l.ok(err)
-	put := shard.Put{Op: shard.NewOp()}
-	for i := range tasks {
-		put.Entries = append(put.Entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(0),
-			Body: make([]byte, payload)})
-	}
-	l.ok(topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+	ids := fixture.Belonging(fixture.Placement(t, topic), 0, tasks)
+	fixture.Store(t, topic, fixture.Entries(shard.In(0), make([]byte, payload), ids...)...)
 	wait.Progress(t, "all to be delivered", func() int { return int(l.value("duefleet_forwarded_total")) }, l.empty)
 	if most := int(mostBytes.Load()); most > limit/parts || most < payload {
 		t.Errorf("%d bytes were in flight at a time, want at most a quarter of %d", most, limit)

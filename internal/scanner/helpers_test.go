@@ -9,17 +9,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
-	"github.com/prometheus/client_golang/prometheus"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -84,10 +82,7 @@ func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string,
 	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
 	u, err := url.Parse(l.rabbit)
 	l.ok(err)
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	l.bridge = toxiproxy.NewProxy(server, "rabbitmq", "127.0.0.1:0", u.Host)
-	l.ok(l.bridge.Start())
-	t.Cleanup(l.bridge.Stop)
+	l.bridge = faults.Proxy(t, faults.Local, u.Host)
 	u.Host = l.bridge.Listen
 	l.prefix = fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\nrabbitmq: {urls: [%q]}\nadmin: {listen: \"127.0.0.1:0\"}\n",
 		addrs, prefix, u)
@@ -239,21 +234,7 @@ func harnessOn(t *testing.T, addr, prefix string) *harness {
 // put stores tasks in shard 0, all due at when.
 func (b *harness) put(when shard.When, ids ...string) {
 	b.t.Helper()
-	b.putBody(when, []byte{0}, ids...)
-}
-
-// putBody stores tasks that have the same body.
-func (b *harness) putBody(when shard.When, body []byte, ids ...string) {
-	b.t.Helper()
-	now, err := b.topic.store.Now(b.t.Context())
-	check.OK(b.t, err)
-	put := shard.Put{Op: shard.NewOp()}
-	for _, id := range ids {
-		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: body})
-	}
-	if r := b.topic.store.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
-		b.t.Fatal(r.Err)
-	}
+	fixture.Put(b.t, b.topic.store, b.p, 0, fixture.Entries(when, []byte{0}, ids...)...)
 }
 
 // in reports whether a task is in a shard.

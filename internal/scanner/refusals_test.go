@@ -20,6 +20,7 @@ import (
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -28,18 +29,9 @@ import (
 func (l *lone) spread(n int, shards ...int) {
 	l.t.Helper()
 	topic := l.topic("orders")
-	p, err := topic.Placement(l.t.Context())
-	l.ok(err)
-	now, err := topic.Now(l.t.Context())
-	l.ok(err)
+	p := fixture.Placement(l.t, topic)
 	for _, at := range shards {
-		put := shard.Put{Shard: at, Op: shard.NewOp()}
-		for i := 0; len(put.Entries) < n; i++ {
-			if id := fmt.Sprint("o-", i); p.New(id) == at {
-				put.Entries = append(put.Entries, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
-			}
-		}
-		l.ok(topic.Put(l.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+		fixture.Store(l.t, topic, fixture.Entries(shard.In(0), []byte{0}, fixture.Belonging(p, at, n)...)...)
 	}
 }
 
@@ -268,12 +260,7 @@ func storeOne(t *testing.T, topic *shard.Topic) {
 		p, err = topic.Placement(t.Context())
 		return err == nil
 	})
-	now, err := topic.Now(t.Context())
-	check.OK(t, err)
-	id := fmt.Sprint("o-", p.Epoch)
-	put := shard.Put{Shard: p.New(id), Op: shard.NewOp(),
-		Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}}
-	check.OK(t, topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+	fixture.Store(t, topic, fixture.Entries(shard.In(0), []byte{0}, fmt.Sprint("o-", p.Epoch))...)
 }
 
 // noPermission is Redis's error for a missing right.

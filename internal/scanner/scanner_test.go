@@ -21,6 +21,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -189,14 +190,7 @@ func (f *fleet) schedule(id string) {
 		_, err := f.topic.Placement(f.t.Context())
 		return err == nil
 	})
-	p, err := f.topic.Placement(f.t.Context())
-	check.OK(f.t, err)
-	now, err := f.topic.Now(f.t.Context())
-	check.OK(f.t, err)
-	put := shard.Put{Op: shard.NewOp(), Entries: []shard.Entry{{ID: id, Body: []byte{0}}}}
-	if r := f.topic.Put(f.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
-		f.t.Fatal(r.Err)
-	}
+	fixture.Store(f.t, f.topic, fixture.Entries(shard.In(0), []byte{0}, id)...)
 }
 
 // arrives waits until a task was delivered.

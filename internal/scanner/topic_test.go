@@ -53,16 +53,11 @@ func (l *lone) apply(settings ...string) {
 // put stores n tasks that are due at once, all at the same time.
 func (l *lone) put(n int) {
 	l.t.Helper()
-	topic := l.topic("orders")
-	p, err := topic.Placement(l.t.Context())
-	l.ok(err)
-	now, err := topic.Now(l.t.Context())
-	l.ok(err)
-	put := shard.Put{Op: shard.NewOp()}
-	for i := range n {
-		put.Entries = append(put.Entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(0), Body: []byte{0}})
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint("o-", i)
 	}
-	l.ok(topic.Put(l.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+	fixture.Store(l.t, l.topic("orders"), fixture.Entries(shard.In(0), []byte{0}, ids...)...)
 }
 
 // stats returns the counts of the only shard.

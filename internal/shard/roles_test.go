@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/goldenfile"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -188,16 +186,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	servertest.Need(t, "redis-server")
-	var users strings.Builder
-	for _, r := range roles() {
-		line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", r.name+".acl"))
-		check.OK(t, err)
-		users.WriteString(strings.ReplaceAll(string(line), "PASSWORD", r.name))
-	}
-	file := filepath.Join(t.TempDir(), "users.acl")
-	check.OK(t, os.WriteFile(file, []byte(users.String()), 0o600))
-	server := servertest.OwnRedis(t, "--aclfile", file)
+	server := servertest.RedisWithUsers(t, filepath.Join("..", "..", "deploy", "redis"))
 	return &guarded{sandboxOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
 }
 

@@ -3,9 +3,7 @@
 package chaos_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"net/url"
 	"sync"
@@ -15,10 +13,9 @@ import (
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/Shopify/toxiproxy/v2/toxics"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/test/check"
+	shared "github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -34,27 +31,17 @@ func newNetwork(t *testing.T, upstream string) *network {
 	// proxy is down.
 	addr, err := fleet.FreeAddress(t.Context())
 	check.OK(t, err)
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	n := &network{t: t, proxy: toxiproxy.NewProxy(server, upstream, addr, upstream)}
-	check.OK(t, n.proxy.Start())
-	t.Cleanup(n.proxy.Stop)
-	return n
+	return &network{t: t, proxy: shared.Proxy(t, addr, upstream)}
 }
 
 func (n *network) addr() string { return n.proxy.Listen }
 
-// spoil adds a fault (a toxic, in toxiproxy's word), downstream or upstream. See
-// toxiproxy's README for kinds and attributes.
+// spoil is Toxic of package faults, with two kinds of our own: closing and narrow.
 func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
 	n.t.Helper()
 	toxics.Register("closing", new(closing))
 	toxics.Register("narrow", new(narrow))
-	toxic, err := json.Marshal(map[string]any{
-		"name": name, "type": kind, "stream": stream, "attributes": attributes,
-	})
-	check.OK(n.t, err)
-	_, err = n.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic))
-	check.OK(n.t, err)
+	shared.Toxic(n.t, n.proxy, name, kind, stream, attributes)
 }
 
 // latency delays each answer by up to 300 ms.

@@ -8,14 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
 	consul "github.com/hashicorp/consul/api"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -148,13 +146,8 @@ func farAway(t *testing.T, addr string, delay time.Duration) string {
 	if strings.Contains(addr, ",") {
 		return addr
 	}
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", addr)
-	check.OK(t, proxy.Start())
-	t.Cleanup(proxy.Stop)
-	latency := fmt.Sprintf(`{"type": "latency", "attributes": {"latency": %d}}`, delay.Milliseconds())
-	_, err := proxy.Toxics.AddToxicJson(strings.NewReader(latency))
-	check.OK(t, err)
+	proxy := faults.Proxy(t, faults.Local, addr)
+	faults.Toxic(t, proxy, "far", "latency", "downstream", map[string]any{"latency": delay.Milliseconds()})
 	return proxy.Listen
 }
 

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -70,10 +69,7 @@ func (w *fixture) cutOff() *toxiproxy.Proxy {
 	w.t.Helper()
 	u, err := url.Parse(w.settings.RabbitMQURL)
 	check.OK(w.t, err)
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, "rabbitmq", "127.0.0.1:0", u.Host)
-	check.OK(w.t, proxy.Start())
-	w.t.Cleanup(proxy.Stop)
+	proxy := faults.Proxy(w.t, faults.Local, u.Host)
 	u.Host = proxy.Listen
 	w.scannerEnv = []string{"DUEFLEET_RABBITMQ_URLS=" + u.String()}
 	return proxy

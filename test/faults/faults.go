@@ -1,4 +1,5 @@
-// Package faults lets a test watch, delay, refuse and lose what a client of Redis sends.
+// Package faults lets a test watch, delay, refuse and lose what a client of Redis sends. It
+// also puts a bad network in front of a server.
 package faults
 
 import (

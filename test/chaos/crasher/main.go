@@ -18,10 +18,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fleet/member"
 )
 
 func main() {
@@ -34,34 +33,12 @@ func main() {
 func run(path string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	cfg, err := config.Load(path, os.Environ())
-	if err != nil {
-		return err
-	}
-	options, err := cfg.Redis.Options(nil)
-	if err != nil {
-		return err
-	}
-	rdb := redis.NewUniversalClient(options)
-	defer rdb.Close()
 	point, err := newCrashPoint(os.Getenv("DUEFLEET_TEST_CRASH"))
 	if err != nil {
 		return err
 	}
-	faults.Around(rdb, point.around)
-	store, _, err := shard.Open(rdb, nil, cfg.Redis.Prefix, cfg.Redis.MinReplicas)
-	if err != nil {
-		return err
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	member, err := scanner.New(scanner.Config{
-		Settings: cfg, Source: config.NewFile(path, nil), Store: store, Instance: scanner.Instance(), Version: "crasher",
-		Log: log,
-	})
-	if err != nil {
-		return err
-	}
-	return member.Run(ctx)
+	return member.RunWith(ctx, path, os.Environ(), slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		func(rdb redis.UniversalClient) { faults.Around(rdb, point.around) })
 }
 
 // crashPoint kills this process at its step.

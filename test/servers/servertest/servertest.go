@@ -12,12 +12,14 @@
 package servertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +131,24 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 		}
 	})
 	return server
+}
+
+// RedisWithUsers starts a server for one test, with the users of the ACL files in a folder.
+// The password of each is the name of its file.
+func RedisWithUsers(t testing.TB, dir string) *servers.Redis {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.acl"))
+	check.OK(t, err)
+	var users []byte
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		check.OK(t, err)
+		role := strings.TrimSuffix(filepath.Base(file), ".acl")
+		users = append(users, bytes.ReplaceAll(line, []byte("PASSWORD"), []byte(role))...)
+	}
+	file := filepath.Join(t.TempDir(), "users.acl")
+	check.OK(t, os.WriteFile(file, users, 0o600))
+	return OwnRedis(t, "--aclfile", file)
 }
 
 // Leaks is wait.Leaks for a package whose tests use servers of this package, which
