@@ -130,7 +130,7 @@ func (c *clustered) put(shards ...int) {
 		}
 		ids = append(ids, id)
 	}
-	fixture.Store(c.t, c.topic("orders"), fixture.Entries(shard.In(0), []byte{0}, ids...)...)
+	fixture.StoreUnder(c.t, c.topic("orders"), c.p, fixture.Entries(shard.In(0), []byte{0}, ids...)...)
 }
 
 // TestAMasterThatHangsHoldsUpNoOtherShard: one master hangs for longer than two leases.
