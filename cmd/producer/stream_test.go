@@ -104,12 +104,12 @@ func (c *sandbox) ids() map[string]bool {
 
 // stream is a verb that reads lines until its pipe closes.
 type stream struct {
-	line    string // with the task's number
+	line    string // A format that takes the task's number.
 	args    []string
-	removes bool   // the verb removes tasks, which must be there.
-	done    string // the word in messages for a line's success.
-	counts  string // of 50 good lines.
-	left    string // the count of lines that the verb couldn't do
+	removes bool   // The verb removes tasks, which must be there.
+	done    string // The word in messages for a line's success.
+	counts  string // The summary's counts after 50 good lines.
+	left    string // The summary's key for lines that the verb couldn't do.
 }
 
 // streams are the verbs that read lines.

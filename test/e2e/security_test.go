@@ -390,7 +390,8 @@ func testMissingHistory(g *guarded, least rights) {
 	const rule = `key_prefix "duefleet/history/"`
 	words := []string{"the change is not in its history", "Permission denied", "consul.token", "policy"}
 	fixtures := map[string]*fixture{}
-	for name, more := range map[string]string{"unkept": "", "read-only": `key_prefix "read-only/history/" { policy = "read" }`} {
+	for name, more := range map[string]string{"unkept": "",
+		"read-only": `key_prefix "read-only/history/" { policy = "read" }`} {
 		w, _ := g.limited(name, withoutRule(t, least.consulTopic, rule, name)+more)
 		fixtures[name] = w
 		for _, verb := range [][]string{{"set", "orders", "shards=1", "--no-wait"},
