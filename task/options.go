@@ -9,7 +9,8 @@ type Options struct {
 	// Empty means the topic's.
 	RoutingKey string
 	// Priority of the message in a priority queue (x-max-priority), 0 to 255. 0 is the
-	// lowest, and the same as no priority.
+	// lowest, and the same as no priority. A quorum queue of RabbitMQ 4 or later delivers
+	// messages with a priority above 4 first.
 	Priority uint8
 	// Expiration is how long the message may wait in a queue before RabbitMQ drops or
 	// dead-letters it, cut to the millisecond: 1 ms to MaxExpiration. The time starts

@@ -2,6 +2,7 @@ package servers_test
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,6 +26,10 @@ func TestTwoRabbitMQNodes(t *testing.T) {
 	one, two := <-started, <-started
 	if one == nil || two == nil {
 		t.FailNow()
+	}
+	version, err := one.Version(t.Context())
+	if err != nil || !regexp.MustCompile(`^RabbitMQ \d+\.\d+\.\d+$`).MatchString(version) {
+		t.Errorf("got %q, %v", version, err)
 	}
 	check.OK(t, one.AddVhost(t.Context(), "only/here"))
 	checkVhost(t, one, true)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,32 @@ func TestFind(t *testing.T) {
 	}
 	if _, err := servers.Find("kafka"); err == nil {
 		t.Error("found kafka")
+	}
+}
+
+// TestFindChosen: a program in the folder that DUEFLEET_SERVERS names wins, and other
+// programs are found as usual.
+func TestFindChosen(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("DUEFLEET_SERVERS", dir)
+	chosen := dir + "/redis-server"
+	if err := os.WriteFile(chosen, nil, 0o700); err != nil { //nolint:gosec // it must be executable
+		t.Fatal(err)
+	}
+	if path, err := servers.Find("redis-server"); err != nil || path != chosen {
+		t.Errorf("found %q, %v; want %s", path, err, chosen)
+	}
+	if path, _ := servers.Find("rabbitmq-server"); strings.HasPrefix(path, dir) {
+		t.Errorf("found %q, which isn't there", path)
+	}
+}
+
+// TestVersion: servers report their name and version.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	version, err := startRedis(t, servers.RedisConfig{Dir: t.TempDir()}).Version(t.Context())
+	if err != nil || !regexp.MustCompile(`^(Redis|Valkey) \d+\.\d+\.\d+$`).MatchString(version) {
+		t.Errorf("got %q, %v", version, err)
 	}
 }
 
