@@ -311,7 +311,7 @@ func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := item{&delivery{topic: topic, settings: topic.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
+		i := item{&delivery{topic: topic, settings: topic.inForce.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
 		topic.window.keep(place, 1, i.bytes)
 		topic.resolved([]forward.Result{{Message: &forward.Message{Task: claimed.Task, Owner: &i}, Outcome: outcome}})
 		pending := topic.settler.pending[0]

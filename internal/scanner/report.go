@@ -18,9 +18,9 @@ func (t *topic) note() (n balance.TopicNote) {
 	t.retries.note(&n)
 	t.minute.note(&n)
 	t.logs.skipped.note(&n)
-	s := t.settings()
-	n.Rate, n.Settings = s.Rate, *t.differs.Load()
-	if n.Paused = t.paused(); n.Paused {
+	s := t.inForce.settings()
+	n.Rate, n.Settings = s.Rate, *t.inForce.differs.Load()
+	if n.Paused = t.inForce.paused(); n.Paused {
 		n.PausedUntil, n.PausedReason = s.PauseEnds(), s.PausedReason
 	}
 	if at := t.limited.Load(); at != nil {

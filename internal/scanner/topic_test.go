@@ -45,9 +45,9 @@ func (l *lone) ticks() {
 // apply puts other settings in force.
 func (l *lone) apply(settings ...string) {
 	l.t.Helper()
-	before := l.served("orders").topic.settings()
+	before := l.served("orders").topic.inForce.settings()
 	l.write(map[string]string{"orders": one(settings...)})
-	wait.For(l.t, "the settings to be applied", func() bool { return l.served("orders").topic.settings() != before })
+	wait.For(l.t, "the settings to be applied", func() bool { return l.served("orders").topic.inForce.settings() != before })
 }
 
 // put stores n tasks that are due at once, all at the same time.
@@ -106,7 +106,7 @@ func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 		w.alarm = retry.NewAlarm()
 		defer w.alarm.Close()
 		defer w.calls.running.Wait()
-		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.scanned()},
+		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.inForce.settings().Tick, orders.scanned()},
 			time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {
