@@ -72,7 +72,7 @@ func checkConnections(cmd *cobra.Command, s *settings, cfg *config.Config) error
 	if err := printFindings(cmd.OutOrStdout(), findings, cli.Table); err != nil {
 		return err
 	}
-	if n := count(findings, doctor.Fail); n > 0 {
+	if n := doctor.Failed(findings); n > 0 {
 		return fmt.Errorf("the configuration is good; %d of %d servers can't be used with it", n, len(findings))
 	}
 	return nil

@@ -38,7 +38,7 @@ empty message that reaches no queue.`,
 			if err := printFindings(cmd.OutOrStdout(), findings, format.Format); err != nil {
 				return err
 			}
-			if n := count(findings, doctor.Fail); n > 0 {
+			if n := doctor.Failed(findings); n > 0 {
 				return fmt.Errorf("%d of %d checks found something wrong", n, len(findings))
 			}
 			return nil
@@ -83,16 +83,6 @@ func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), e
 		return p, nil, errors.Join(err, rdb.Close())
 	}
 	return p, func() { _ = rdb.Close() }, nil
-}
-
-func count(findings []doctor.Finding, state doctor.State) int {
-	n := 0
-	for _, f := range findings {
-		if f.State == state {
-			n++
-		}
-	}
-	return n
 }
 
 func printFindings(out io.Writer, findings []doctor.Finding, format cli.Format) error {

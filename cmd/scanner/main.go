@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -117,10 +116,7 @@ func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun 
 	if len(args) == 0 {
 		return s.completeTopics(cmd, args, begun)
 	}
-	all := slices.DeleteFunc(config.Assignments(begun), func(a string) bool {
-		key, _, _ := strings.Cut(a, "=")
-		return slices.ContainsFunc(args[1:], func(given string) bool { return strings.HasPrefix(given, key+"=") })
-	})
+	all := config.Assignments(begun, args[1:])
 	if strings.Contains(begun, "=") {
 		return all, cobra.ShellCompDirectiveNoFileComp
 	}

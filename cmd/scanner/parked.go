@@ -16,19 +16,8 @@ import (
 )
 
 func parkedCommand(s *settings) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "parked",
-		Short: "Lists, replays and purges tasks that could not be delivered",
-		Args:  cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, replay or purge")
-		},
-	}
-	cmd.AddCommand(
-		parkedList(s),
-		parkedReplay(s), parkedPurge(s),
-	)
-	return cmd
+	return cli.Group("parked", "Lists, replays and purges tasks that could not be delivered",
+		parkedList(s), parkedReplay(s), parkedPurge(s))
 }
 
 // selection selects the parked tasks of a verb.
@@ -98,13 +87,17 @@ or unprintable characters as a JSON string.
 			if err := sel.check(now); err != nil {
 				return err
 			}
+			none := "nothing is parked\n"
+			if sel.filtered() {
+				none = "none match\n"
+			}
 			sel.filter.ID = sel.id
 			return s.withStore(func(store *shard.Store) error {
 				all := func(yield func(shard.Record) bool) error {
 					return operate.EachParked(cmd.Context(), store, sel.topic, sel.filter, yield)
 				}
 				if sel.format.Format == cli.Table {
-					return printParked(cmd.OutOrStdout(), all, sel.none(), now)
+					return printParked(cmd.OutOrStdout(), all, none, now)
 				}
 				return printList(cmd.OutOrStdout(), sel.format.Format, all, operate.NewParkedLine)
 			})
@@ -113,14 +106,6 @@ or unprintable characters as a JSON string.
 	cmd.Flags().StringVar(&sel.topic, "topic", "", "only this topic (default all); the same as TOPIC")
 	sel.register(cmd)
 	return cmd
-}
-
-// none returns the text that stands in for an empty table.
-func (sel *selection) none() string {
-	if sel.filtered() {
-		return "none match\n"
-	}
-	return "nothing is parked\n"
 }
 
 // printParked prints a table of the tasks, with times relative to now, or the text in none.

@@ -17,16 +17,7 @@ import (
 )
 
 func tasksCommand(s *settings) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "tasks",
-		Short: "Lists stored tasks",
-		Args:  cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls")
-		},
-	}
-	cmd.AddCommand(tasksList(s))
-	return cmd
+	return cli.Group("tasks", "Lists stored tasks", tasksList(s))
 }
 
 // tasksFlags select the tasks to list.

@@ -18,18 +18,9 @@ import (
 )
 
 func topicCommand(s *settings) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "topic",
-		Short: "Lists, shows and changes the topics' documents in Consul",
-		Args:  cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, get, set, create, apply, pause, resume, rm, history or undo")
-		},
-	}
-	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s), topicCreate(s), topicApply(s),
-		topicPause(s), topicResume(s),
+	return cli.Group("topic", "Lists, shows and changes the topics' documents in Consul",
+		topicList(s), topicGet(s), topicSet(s), topicCreate(s), topicApply(s), topicPause(s), topicResume(s),
 		topicRemove(s), topicHistory(s), topicUndo(s))
-	return cmd
 }
 
 // openDocuments opens the topics' documents in the configured Consul.
@@ -37,7 +28,7 @@ func openDocuments(cfg *config.Config) (topicdocs.Documents, error) {
 	return topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 }
 
-// topicWork has the documents in Consul and the scanners that apply them, for the verbs of
+// topicWork holds the documents in Consul and the scanners that apply them, for the verbs of
 // topics.
 type topicWork struct {
 	docs     topicdocs.Documents

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,23 +80,19 @@ func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
 				return err
 			}
 		}
+		text := "nothing to change"
+		if f.dry {
+			text = "a dry run, nothing was written"
+		}
 		if f.dry || len(plans) == 0 {
-			return printDryRun(out, f.dry)
+			_, err := fmt.Fprintln(out, text)
+			return err
 		}
 		if err := f.confirm.Ask(cmd, "write "+topicdocs.Names(plans)); err != nil {
 			return err
 		}
 		return w.writeAll(cmd, plans, f.told)
 	})
-}
-
-func printDryRun(out io.Writer, dry bool) error {
-	text := "nothing to change"
-	if dry {
-		text = "a dry run, nothing was written"
-	}
-	_, err := fmt.Fprintln(out, text)
-	return err
 }
 
 // writeAll writes the plans, and reports whether scanners apply each topic;

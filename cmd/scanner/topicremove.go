@@ -62,9 +62,15 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if unknown != nil && !errors.Is(unknown, task.ErrUnknownTopic) {
 		return unknown
 	}
-	client, doc, err := findDocument(cmd, cfg, topic)
-	if err != nil {
-		return err
+	var docs topicdocs.Documents
+	var doc config.Document // without an index if there is none
+	if cfg.Consul.Addr != "" {
+		if docs, err = openDocuments(cfg); err == nil {
+			doc, _, err = docs.Read(cmd.Context(), topic)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if unknown != nil && doc.Index == 0 {
 		return unknown
@@ -77,7 +83,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 		return err
 	}
 	if doc.Index > 0 {
-		removed, err := client.Remove(cmd.Context(), doc, authorOf(cmd))
+		removed, err := docs.Remove(cmd.Context(), doc, authorOf(cmd))
 		if err == nil {
 			err = printUnkept(cmd, topic, removed)
 		}
@@ -91,19 +97,6 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s removed, with %d tasks\n", topic, purged)
 	return err
-}
-
-// findDocument returns a topic's document, without an index if there is none or Consul
-// isn't configured.
-func findDocument(cmd *cobra.Command, cfg *config.Config, topic string) (c topicdocs.Documents, doc config.Document,
-	err error) {
-	if cfg.Consul.Addr == "" {
-		return c, doc, nil
-	}
-	if c, err = openDocuments(cfg); err == nil {
-		doc, _, err = c.Read(cmd.Context(), topic)
-	}
-	return c, doc, err
 }
 
 // anyName requires one argument. It accepts names that no topic may have.

@@ -45,13 +45,23 @@ type Finding struct {
 	Fix string `json:"mend,omitempty"`
 }
 
+// Failed returns how many findings have the state Fail.
+func Failed(findings []Finding) (n int) {
+	for _, f := range findings {
+		if f.State == Fail {
+			n++
+		}
+	}
+	return n
+}
+
 // Target is the fleet to check.
 type Target struct {
 	// Settings are the configuration. Its topics are checked if Consul is nil. If it is
 	// nil, nothing else than Mistakes is reported.
 	Settings *config.Config
-	// Mistakes in the configuration file; nil: none. With mistakes Settings have no topics,
-	// although the file may have some.
+	// Mistakes are the error of reading the configuration file; nil if it is good. With
+	// mistakes Settings have no topics, although the file may have some.
 	Mistakes error
 	// Path is the path of the configuration file, for commands in the advice.
 	Path string

@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 // Verdict says how the live scanners took a topic's document.
@@ -33,11 +34,9 @@ type Verdict struct {
 // index, or a later one.
 func ReadVerdict(fleet []balance.Member, topic string, index uint64) Verdict {
 	v := Verdict{Topic: topic, Refused: map[string]int{}, Blocked: map[string]int{}, Open: map[string]int{}}
-	for _, m := range fleet {
-		if m.Alive && m.Refused != "" {
+	for _, m := range balance.Live(fleet) {
+		if m.Refused != "" {
 			v.Elsewhere++
-		}
-		if !m.Alive || m.Refused != "" {
 			continue
 		}
 		v.Live++
@@ -158,10 +157,90 @@ func (f Fleet) Older(ctx context.Context, format int) (now time.Time, names []st
 		return now, nil, err
 	}
 	members, err := balance.Members(ctx, f.Store)
-	for _, m := range members {
-		if m.Alive && m.Refused == "" && m.Format < format {
+	for _, m := range balance.Live(members) {
+		if m.Refused == "" && m.Format < format {
 			names = append(names, m.Instance)
 		}
 	}
 	return time.UnixMilli(ms), names, err
+}
+
+const (
+	// lookEvery is the time between two looks at what is waited for.
+	lookEvery = 250 * time.Millisecond
+	// beginWithin is how long a live scanner may take to begin a change of the shard count.
+	beginWithin = 15 * time.Second
+)
+
+// Waiting waits for a change of a topic's shard count.
+type Waiting struct {
+	Store  *shard.Store
+	Topic  string
+	Shards int
+	// Superseded returns an error if the topic shall no longer have Shards shards.
+	Superseded func(context.Context) error
+	// Show is called with the topic while it changes, and with nil while no scanner runs.
+	Show func(*TopicStatus)
+
+	idle  time.Time // the earliest time at which a scanner could begin the change
+	begun bool      // a change of this topic was seen
+}
+
+// Run waits until the topic has Shards shards. It fails if the change is superseded, or if
+// live scanners don't begin it within 15 s. It also fails after timeout (0 means never) and
+// when ctx ends; in these cases the change itself goes on.
+func (w *Waiting) Run(ctx context.Context, timeout time.Duration) error {
+	w.idle = time.Now()
+	var over <-chan time.Time // never, without a timeout
+	if timeout > 0 {
+		over = time.After(timeout)
+	}
+	stopped := func(why string) error {
+		return fmt.Errorf("topic %s: %s; the change goes on, see `scanner status --topic %s`", w.Topic, why, w.Topic)
+	}
+	for {
+		done, err := w.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return stopped("waiting was interrupted")
+		case done || err != nil:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-over:
+			return stopped(fmt.Sprintf("the change is not over within %s", timeout))
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// look shows the progress of the change and reports whether it is over.
+func (w *Waiting) look(ctx context.Context) (done bool, err error) {
+	status, err := ReadStatus(ctx, w.Store, w.Topic)
+	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
+		return false, err
+	}
+	known := err == nil
+	if known && status.Topics[0].Change == nil && status.Topics[0].Shards == w.Shards {
+		return true, nil
+	}
+	if err := w.Superseded(ctx); err != nil {
+		return false, err
+	}
+	if len(balance.Live(status.Fleet)) == 0 {
+		w.idle = time.Now()
+		w.Show(nil)
+		return false, nil
+	}
+	if known && status.Topics[0].Change != nil {
+		w.begun = true
+		w.Show(&status.Topics[0])
+		return false, nil
+	}
+	if !w.begun && time.Since(w.idle) > beginWithin {
+		return false, fmt.Errorf("topic %s: no scanner has begun the change within %s; see `scanner status`", w.Topic,
+			beginWithin)
+	}
+	return false, nil
 }

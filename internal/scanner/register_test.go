@@ -57,9 +57,8 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	l.start()
 	wait.Closed(t, "the first note to be written", slow.begun)
 	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
-	wait.For(t, "the second document to be applied", func() bool {
-		return l.served("orders").topic.inForce.settings().Rate == 2
-	})
+	wait.For(t, "the second document to be applied",
+		func() bool { return l.served("orders").topic.inForce.settings().Rate == 2 })
 	close(slow.letGo)
 	wait.For(t, "two notes", func() bool { return slow.written.Load() >= 2 })
 	index, _, _ := l.reloader.state()

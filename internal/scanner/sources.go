@@ -151,7 +151,7 @@ func (s *sources) takeable(ctx context.Context, records map[string]shard.SourceR
 	if err != nil {
 		return nil
 	}
-	others := slices.DeleteFunc(members, func(m balance.Member) bool { return !m.Alive || m.Instance == s.instance })
+	others := slices.DeleteFunc(balance.Live(members), func(m balance.Member) bool { return m.Instance == s.instance })
 	maps.DeleteFunc(take, func(_, recorded string) bool { return !mayTake(s.own, recorded, others) })
 	return take
 }

@@ -100,8 +100,8 @@ func newLimitedLogs(log *slog.Logger) limitedLogs {
 }
 
 // requests numbers claims and exports. Within this process no two have the same number. A
-// worker that is started again has its predecessor's name, and its predecessor's batches
-// may be in flight.
+// worker that is started again has its predecessor's name, and batches of that one may be
+// in flight.
 type requests struct{ n atomic.Uint64 }
 
 func (r *requests) next() string { return strconv.FormatUint(r.n.Add(1), 10) }
@@ -115,11 +115,12 @@ func (t *topic) scanned() int {
 // run serves the topic until ctx ends. Then it stops claiming and waits for its workers.
 // Tasks in flight go on until shutDown.
 func (t *topic) run(ctx context.Context) {
-	pool := balance.Pool{Wanted: t.workers, Changed: t.inForce.changed.Next, Work: func(ctx context.Context, number int) {
+	work := func(ctx context.Context, number int) {
 		t.metrics.Workers.Inc()
 		defer t.metrics.Workers.Dec()
 		t.newWorker(number).run(ctx)
-	}}
+	}
+	pool := balance.Pool{Wanted: t.workers, Changed: t.inForce.changed.Next, Work: work}
 	endPauses := func(ctx context.Context) { t.inForce.endPauses(ctx, t.store, t.log) }
 	var all sync.WaitGroup
 	for _, part := range []func(context.Context){t.announce, endPauses, t.resharder.Run, t.listen, t.routing.run,
@@ -135,8 +136,7 @@ func (t *topic) announce(ctx context.Context) {
 		p, removed := t.resharder.Known()
 		return p.Epoch > 0 && !removed
 	})
-	if ctx.Err() == nil {
-		s := t.inForce.settings()
+	if s := t.inForce.settings(); ctx.Err() == nil {
 		t.log.InfoContext(ctx, "topic served", "shards", s.Shards, "exchange", s.Exchange)
 	}
 }

@@ -47,9 +47,8 @@ func (l *lone) apply(settings ...string) {
 	l.t.Helper()
 	before := l.served("orders").topic.inForce.settings()
 	l.write(map[string]string{"orders": one(settings...)})
-	wait.For(l.t, "the settings to be applied", func() bool {
-		return l.served("orders").topic.inForce.settings() != before
-	})
+	wait.For(l.t, "the settings to be applied",
+		func() bool { return l.served("orders").topic.inForce.settings() != before })
 }
 
 // put stores n tasks that are due at once, all at the same time.

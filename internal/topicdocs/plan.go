@@ -41,8 +41,8 @@ type Fleet interface {
 	// Older returns Redis's time, and the live scanners that read only an older format of
 	// documents.
 	Older(ctx context.Context, format int) (now time.Time, names []string, err error)
-	// Applied waits for some seconds until all live scanners have applied the document that
-	// was written at index. It returns why not; "" if there is a scanner and all have.
+	// Applied waits for some seconds. It returns why not all live scanners have applied the
+	// document that was written at index. It returns "" if all have, and there is one.
 	Applied(ctx context.Context, topic string, index uint64) (why string, err error)
 }
 

@@ -38,7 +38,7 @@ func TestTwoRabbitMQNodes(t *testing.T) {
 	publish(t, one.URL("only/here"))
 	// On a busy machine, a node killed within a second after a declare can lose the queue
 	// and its confirmed messages.
-	_, err := one.Ctl(t.Context(), "eval", "mnesia:dump_log().")
+	_, err = one.Ctl(t.Context(), "eval", "mnesia:dump_log().")
 	check.OK(t, err)
 	other, err := amqp.Dial(two.URL("/"))
 	check.OK(t, err)
