@@ -33,7 +33,7 @@ func tables(versions []counts) string {
 	}
 	var all []row
 	for _, p := range slices.Sorted(maps.Keys(packages)) {
-		all = append(all, row{"`" + p + "`", func(c counts) string {
+		all = append(all, row{packageName(p, versions), func(c counts) string {
 			if c.Packages[p].Files == 0 {
 				return "-"
 			}
@@ -42,6 +42,14 @@ func tables(versions []counts) string {
 	}
 	writeTable(&b, "package", "files; lines", versions, all)
 	return b.String()
+}
+
+// packageName returns a package's path, as code if the newest version has the package.
+func packageName(p string, versions []counts) string {
+	if versions[len(versions)-1].Packages[p].Files == 0 {
+		return p
+	}
+	return "`" + p + "`"
 }
 
 func writeTable(b *strings.Builder, title, unit string, versions []counts, all []row) {
