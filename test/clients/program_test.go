@@ -87,7 +87,7 @@ func start(t *testing.T, name string, command []string, url string, env ...strin
 	return p
 }
 
-// read collects the lines of the output, the first of which is "ready" for a consumer.
+// read collects the lines of the output. A consumer's first line is "ready".
 func (p *program) read(from *bufio.Scanner) {
 	from.Buffer(nil, 1<<20)
 	for from.Scan() {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheLineOfEachClientIsTested: what a page tells users of the delayed message exchange
-// to write is what the programs in test/clients execute.
+// TestTheLineOfEachClientIsTested: the programs in test/clients contain the lines that the
+// page tells users of the delayed message exchange to write.
 func TestTheLineOfEachClientIsTested(t *testing.T) {
 	t.Parallel()
 	programs := map[string][]string{
