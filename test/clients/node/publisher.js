@@ -44,7 +44,7 @@ function options(n, delay) {
     contentEncoding: 'identity',
     headers: headers(n, delay),
     deliveryMode: 1 + (n % 2),
-    priority: n % 10,
+    priority: 1 + (n % 9),
     correlationId: `correlation-${n}`,
     replyTo: 'replies',
     expiration: '600000',

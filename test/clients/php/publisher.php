@@ -43,7 +43,7 @@ function attributes(int $n, int|float|string|null $delay): array
         'content_encoding' => 'identity',
         'headers' => headers($n, $delay),
         'delivery_mode' => 1 + $n % 2,
-        'priority' => $n % 10,
+        'priority' => 1 + $n % 9,
         'correlation_id' => "correlation-$n",
         'reply_to' => 'replies',
         'expiration' => '600000',

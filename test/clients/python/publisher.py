@@ -42,7 +42,7 @@ def properties(n, delay):
         content_encoding="identity",
         headers=headers(n, delay),
         delivery_mode=1 + n % 2,
-        priority=n % 10,
+        priority=1 + n % 9,
         correlation_id="correlation-%d" % n,
         reply_to="replies",
         expiration="600000",
