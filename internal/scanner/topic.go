@@ -15,8 +15,10 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -43,6 +45,12 @@ type topic struct {
 	requests  *atomic.Uint64 // shared by all topics
 	placed    retry.Signal   // a placement was put in force
 
+	tasks      *router.Router // for the intake, as the next three
+	maxPayload int
+	inbound    *inbound
+	outbound   *forward.Connection
+	intake     atomic.Pointer[intake.Intake] // nil while it is off
+
 	document atomic.Pointer[config.Document] // in force.
 	routed   atomic.Pointer[config.Document] // the one whose route the publisher was last given.
 	desired  atomic.Uint64                   // counts the documents with a new shard count.
@@ -63,6 +71,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
 		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: retry.NewSignal(),
+		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 	}
 	t.resharder = reshard.New(reshard.Config{
 		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: t.inForce, Desired: t.readShards,
@@ -133,7 +142,7 @@ func (t *topic) run(ctx context.Context) {
 	pool := balance.Pool{Wanted: t.workers, Changed: t.changed.Next, Work: t.work}
 	var all sync.WaitGroup
 	for _, part := range []func(context.Context){t.announce, t.endPauses, t.resharder.Run, t.listen, t.route, t.keep,
-		pool.Run} {
+		t.takeIn, pool.Run} {
 		all.Go(func() { part(ctx) })
 	}
 	all.Wait()
