@@ -210,6 +210,7 @@ type proxy struct {
 	dials    atomic.Int32
 	channels atomic.Int64 // opened
 	answers  atomic.Int64 // acks and nacks forwarded
+	methods  atomic.Int64 // methods that the broker sent; held ones count
 
 	mu      sync.Mutex
 	frozen  chan struct{}   // not nil while nothing is forwarded; closed when that ends.
@@ -298,6 +299,9 @@ func (p *proxy) copyFrames(to, from net.Conn) {
 		rest := make([]byte, binary.BigEndian.Uint32(frame[3:])+1)
 		if _, err := io.ReadFull(in, rest); err != nil {
 			return
+		}
+		if frame[0] == 1 {
+			p.methods.Add(1)
 		}
 		p.waitThaw()
 		p.waitRelease()
