@@ -8,8 +8,8 @@ import "time"
 type AMQP struct {
 	// RoutingKey has at most 255 bytes.
 	RoutingKey string
-	// Properties are those of the message. Its message-id may be empty; the task has an ID
-	// all the same.
+	// Properties of the message. Its message-id may be empty; the task has an ID all the
+	// same.
 	Properties AMQPProperties
 	// Headers is the property headers; nil: none. Each AMQP type has one Go type:
 	//

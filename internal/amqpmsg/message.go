@@ -18,11 +18,11 @@ type Message struct {
 	Body []byte
 }
 
-// Properties and Decimal are parts of the public task, so their types are there.
-type (
-	Properties = task.AMQPProperties
-	Decimal    = task.Decimal
-)
+// Properties is a part of the public task, so its type is there.
+type Properties = task.AMQPProperties
+
+// Decimal is a part of the public task, as Properties is.
+type Decimal = task.Decimal
 
 // Version is the first byte of what Encode returns.
 //

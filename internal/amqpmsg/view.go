@@ -38,9 +38,9 @@ type Value struct {
 	// Type is bool, int8 to int64, uint8 to uint32, float32, float64, decimal, string, bytes,
 	// timestamp, array, table or void.
 	Type string `json:"type"`
-	// Value is a JSON value. It is a text for a decimal, for a timestamp (RFC 3339, or
-	// seconds since 1970 if the year has no four digits), and for a number that JSON can't
-	// express. A void has none.
+	// Value is a JSON value; a void has none. It is a text for a decimal, for a timestamp,
+	// and for a number that JSON can't express. A timestamp is RFC 3339, or seconds since
+	// 1970 if the year has no four digits.
 	Value any `json:"value,omitempty"`
 	// Base64 stands in for Value if the type is bytes, or a string that isn't UTF-8.
 	Base64 *string `json:"value_base64,omitempty"`

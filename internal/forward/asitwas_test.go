@@ -129,7 +129,8 @@ func TestAMessageOfTheIntakeArrivesAsItWasPublished(t *testing.T) {
 			url := servertest.RabbitMQ(t)
 			p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", intakeRoute(queueType))
 			ready(t, p)
-			all := []amqpmsg.Message{every(), {Body: []byte{}}, {RoutingKey: "k", Properties: amqpmsg.Properties{DeliveryMode: 1}}}
+			transient := amqpmsg.Message{RoutingKey: "k", Properties: amqpmsg.Properties{DeliveryMode: 1}}
+			all := []amqpmsg.Message{every(), {Body: []byte{}}, transient}
 			batch := make([]*forward.Message, len(all))
 			for i, m := range all {
 				batch[i] = fromIntake(t, fmt.Sprint("id-", i), m)

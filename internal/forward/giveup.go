@@ -32,8 +32,8 @@ func (c *confirms) drainLocked(returns <-chan amqp.Return) bool {
 // its versions differ in their headers. If they don't, nobody can tell which one came
 // back, and all of them may have.
 //
-// Of equal messages from an intake that belong to different tasks, the oldest counts as
-// the returned one. It doesn't matter which one is tried again.
+// Different tasks may have equal messages from an intake in flight. Then the oldest counts
+// as the returned one. It doesn't matter which one is tried again.
 func (c *confirms) noteLocked(r *amqp.Return) bool {
 	id := maphash.String(c.seed, r.MessageId)
 	content := contentHash(c.seed, r.MessageId, r.RoutingKey, r.Body)

@@ -154,7 +154,7 @@ func TestAListWithoutPayloadsHasTheMessage(t *testing.T) {
 	}
 }
 
-// TestAListOfHeadsMayHaveMessages: also beside tasks of format 1, and damaged ones.
+// TestAListOfHeadsMayHaveMessages: also next to tasks of format 1, and damaged ones.
 func TestAListOfHeadsMayHaveMessages(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
@@ -210,7 +210,8 @@ func TestAnEarlierVersionLeavesMessagesOfAMQPAlone(t *testing.T) {
 	if wait := c.rdb.ZScore(c.ctx(), s.due(), "due").Val() - float64(c.now()); wait < 50_000 || wait > 60_000 {
 		t.Errorf("set aside for %v ms", wait)
 	}
-	_, err = c.earlier("reschedule", s.taskKeys(s.Wake()), c.p.String(), string(NewOp()), c.notAfter(), "later", "+1", 0, "")
+	_, err = c.earlier("reschedule", s.taskKeys(s.Wake()),
+		c.p.String(), string(NewOp()), c.notAfter(), "later", "+1", 0, "")
 	if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
 		t.Errorf("reschedule: %v", err)
 	}

@@ -22,7 +22,8 @@ type Claimed struct {
 	// Shard and Token name the lease: the task is settled or released only with both.
 	Shard int
 	Token string
-	// AMQPBytes is what routing key, properties and headers of Task.AMQP take in the record.
+	// AMQPBytes counts the bytes of routing key, properties and headers in the record, if
+	// the task has AMQP.
 	AMQPBytes int
 }
 

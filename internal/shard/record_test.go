@@ -36,7 +36,7 @@ type recordVector struct {
 	ContentType string            `json:"content_type"`
 	Headers     map[string]string `json:"headers"`
 	Payload     string            `json:"payload"`
-	// AMQP is what amqpmsg.NewView returns, for format 2.
+	// AMQP is an amqpmsg.View, for format 2.
 	AMQP json.RawMessage `json:"amqp,omitempty"`
 }
 
