@@ -54,6 +54,9 @@ const (
 	// HeaderRoutingKey is a string: Options.RoutingKey. A message has it, lean or not, if
 	// the task has that option.
 	HeaderRoutingKey = ReservedHeaderPrefix + "routing-key"
+	// HeaderUserID is a string: the user-id of a message that came through an intake, if it
+	// isn't the user with whom the scanner connects. Such a message has no user-id.
+	HeaderUserID = ReservedHeaderPrefix + "user-id"
 )
 
 // CheckTopic returns a RuleError unless topic is 1 to 64 of A-Z a-z 0-9 . _ -.

@@ -144,7 +144,8 @@ func values(depth int) *rapid.Generator[any] {
 		}),
 	}
 	if depth > 0 {
-		kinds = append(kinds, rapid.SliceOfN(rapid.Deferred(func() *rapid.Generator[any] { return values(depth - 1) }), 0, 4).AsAny(),
+		one := rapid.Deferred(func() *rapid.Generator[any] { return values(depth - 1) })
+		kinds = append(kinds, rapid.SliceOfN(one, 0, 4).AsAny(),
 			rapid.Deferred(func() *rapid.Generator[map[string]any] { return tables(depth - 1) }).AsAny())
 	}
 	return rapid.OneOf(kinds...)
@@ -175,7 +176,9 @@ func TestAMessageComesBackAsItWas(t *testing.T) {
 // NaN isn't equal to itself, so the bits are compared.
 func TestNaNsKeepTheirBits(t *testing.T) {
 	t.Parallel()
-	for _, tag := range []string{"66" + "7f800001", "66" + "ffc12345", "64" + "7ff0000000000001", "64" + "fff8000000000abc"} {
+	for _, tag := range []string{
+		"66" + "7f800001", "66" + "ffc12345", "64" + "7ff0000000000001", "64" + "fff8000000000abc",
+	} {
 		entry := "0161" + tag
 		properties := "2000" + length(entry) + entry
 		b := unhex(t, "02"+"00"+length(properties)+properties)
@@ -211,7 +214,7 @@ func TestWhatAMQPCantCarryIsRefused(t *testing.T) {
 		"type":            {Message{Headers: map[string]any{"a": 1}}, "a header of Go type int: no AMQP type"},
 		"type inside":     {Message{Headers: map[string]any{"a": []any{map[string]any{"b": uint64(1)}}}}, "uint64"},
 		"long header":     {Message{Headers: map[string]any{"a": strings.Repeat(long, 505)}}, "at most 129024"},
-		"long headers":    {Message{Headers: map[string]any{"a": make([]byte, 65_000), "b": make([]byte, 65_000)}}, "one frame"},
+		"long headers":    {Message{Headers: map[string]any{"a": make([]byte, 65e3), "b": make([]byte, 65e3)}}, "one frame"},
 		"deep":            {Message{Headers: map[string]any{"a": nested(32)}}, "nest deeper than 32"},
 		"many in array":   {Message{Headers: map[string]any{"a": make([]any, 8193)}}, "more than 8192 elements"},
 		"many in a table": {Message{Headers: manyHeaders(8193)}, "more than 8192 elements"},

@@ -3,47 +3,26 @@
 // published. It needs no client of RabbitMQ, so producers don't link one.
 package amqpmsg
 
-import "time"
+import "github.com/duefleet/duefleet/task"
 
 // Message is a message as it was published.
 type Message struct {
 	// RoutingKey has at most 255 bytes.
 	RoutingKey string
-	// Properties are the fixed properties of the message.
+	// Properties are the properties of the message without its headers.
 	Properties Properties
-	// Headers is the property headers. An empty table counts as none. Each AMQP type has
-	// one Go type:
-	//
-	//	t bool    b int8   B uint8    s int16    u uint16   I int32   i uint32   l int64
-	//	f float32 d float64 D Decimal  S string   x []byte   T time.Time (whole seconds)
-	//	A []any   F map[string]any     V nil
+	// Headers is the property headers. An empty table counts as none. task.AMQP says which
+	// Go type stands for which AMQP type.
 	Headers map[string]any
 	// Body is the payload.
 	Body []byte
 }
 
-// Properties are the fixed properties of AMQP 0-9-1. A zero value stands for an absent
-// property. Texts have at most 255 bytes.
-type Properties struct {
-	ContentType     string
-	ContentEncoding string
-	DeliveryMode    uint8 // 1: transient, 2: persistent
-	Priority        uint8
-	CorrelationID   string
-	ReplyTo         string
-	Expiration      string // milliseconds, decimal
-	MessageID       string
-	Timestamp       time.Time // whole seconds
-	Type            string
-	UserID          string
-	AppID           string
-}
+// Properties is a part of the public task, so its type is there.
+type Properties = task.AMQPProperties
 
-// Decimal is Value / 10^Scale.
-type Decimal struct {
-	Scale uint8
-	Value int32
-}
+// Decimal is a part of the public task, as Properties is.
+type Decimal = task.Decimal
 
 // Version is the first byte of what Encode returns.
 //

@@ -271,7 +271,7 @@ func (w *window) inUse() (tasks, bytes int) {
 // bytesOf returns how many bytes of the budget claimed tasks take.
 func bytesOf(tasks []shard.Claimed) (bytes int) {
 	for i := range tasks {
-		bytes += taskBytes + len(tasks[i].Payload)
+		bytes += taskBytes + len(tasks[i].Payload) + tasks[i].AMQPBytes
 		for k, v := range tasks[i].Headers {
 			bytes += len(k) + len(v)
 		}

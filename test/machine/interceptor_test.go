@@ -14,6 +14,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -57,6 +58,17 @@ func newInterceptor(d defect) (*interceptor, error) {
 	return l, nil
 }
 
+// amqpBody is the body of a message of AMQP whose routing key is its payload. The producer
+// library schedules none, so the interceptor puts it into the command.
+func amqpBody(payload string) []byte {
+	b, err := amqpmsg.Encode(amqpmsg.Message{RoutingKey: payload, Headers: map[string]any{"n": int8(1)},
+		Body: []byte(payload)})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 func hash(text string) string {
 	sum := sha1.Sum([]byte(text))
 	return hex.EncodeToString(sum[:])
@@ -77,6 +89,10 @@ func (l *interceptor) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return send()
 		}
 		a.noteOp(name, cmd)
+		if name == "put" && a.op != nil && a.op.amqp {
+			args := cmd.Args()
+			args[len(args)-1] = amqpBody(a.op.name)
+		}
 		return a.call(name, send, func() { l.extend(name, cmd) })
 	}
 }
