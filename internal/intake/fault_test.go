@@ -81,7 +81,7 @@ func TestWhileRedisIsAwayAnotherScannerMayTakeOver(t *testing.T) {
 	h.settled()
 	away.Store(true)
 	h.publishMany("late", 10)
-	wait.For(t, "the intake to give up", func() bool { return strings.Contains(h.in.Trouble(), "left to other scanners") })
+	wait.For(t, "the messages to be in the queue again", func() bool { return h.unacked() == 0 && h.waiting(queue) == 10 })
 	first := h.in
 	h.redis.Store = good
 	h.start()
