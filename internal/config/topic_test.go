@@ -52,7 +52,7 @@ func TestParseTopicErrors(t *testing.T) {
 		"intake: {exchange: in, queue: ''}":                            `orders:1: intake.queue: must have a name where intake.exchange is given`,
 		"{declare: {queue: q, dead_letter: d}, intake: {exchange: d}}": `orders:1: intake.exchange: must be another exchange than declare.dead_letter: a task that is due would come back as a new one; got d`,
 		"{declare: {queue: q}, intake: {exchange: in, queue: q}}":      `orders:1: intake.queue: must be another queue than declare.queue, also with .refused at its end; got q`,
-		"{declare: {queue: q, dead_letter: d.refused}, intake: {exchange: in, queue: d}}": "orders:1: intake.queue: must not make declare.dead_letter the exchange for refused messages, which is its name and .refused; got d\n" +
+		"{declare: {queue: q, dead_letter: d.refused}, intake: {exchange: in, queue: d}}": `orders:1: intake.queue: must not make declare.dead_letter the exchange for refused messages, which is its name and .refused; got d` + "\n" +
 			"orders:1: intake.queue: must be another queue than declare.dead_letter, also with .refused at its end; got d",
 		"{exchange: q.refused, intake: {exchange: in, queue: q}}": `orders:1: intake.queue: must not make exchange the exchange for refused messages, which is its name and .refused; got q`,
 		strings.Repeat("[", 200_000):                              `orders: not valid YAML: more than 4096 lines, brackets and other marks`,

@@ -77,7 +77,8 @@ func (b *broker) examineRefused(r *report, name string, t config.Topic, running 
 	found, err := b.queue(queue)
 	switch {
 	case err == nil && found.Messages > 0:
-		r.warn(check, "read their header x-duefleet-refused, fix the clients, then publish the messages again or purge "+queue,
+		r.warn(check, "read their header x-duefleet-refused, fix the clients, then publish the messages again or purge "+
+			queue,
 			"queue %s holds %s that broke a rule", queue, messages(found.Messages))
 	case err == nil:
 		r.ok(check, "queue %s is there and empty", queue)
@@ -108,7 +109,8 @@ func (b *broker) examineIntakeRights(r *report, name string, t config.Topic) {
 		r.ok(check, "user %s may publish refused messages and answers", b.uri.Username)
 		return
 	}
-	r.fail(check, fmt.Sprintf("let user %s write to %s and amq.default in vhost %s: see \"Rights in RabbitMQ\" in docs/deploy.md",
+	r.fail(check, fmt.Sprintf("let user %s write to %s and amq.default in vhost %s: see \"Rights in RabbitMQ\" in "+
+		"docs/deploy.md",
 		b.uri.Username, t.Intake.Refused(), b.uri.Vhost), "user %s may not publish %s", b.uri.Username,
 		strings.Join(denied, " and "))
 }
@@ -118,7 +120,6 @@ func tryPublish(ch *amqp.Channel, exchange string) error {
 	if err := ch.Tx(); err != nil {
 		return err
 	}
-	//nolint:noctx // the channel's connection has a deadline
 	if err := ch.Publish(exchange, "doctor", false, false, amqp.Publishing{}); err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (in *Intake) refuseFar(ctx context.Context, todo batch) error {
 	}
 	for _, it := range todo {
 		if it.due.far(now) {
-			it.refusal = &refusal{refusedWhen, fmt.Errorf("header %s: %w", HeaderDue, tooFar)}
+			it.refusal = &refusal{refusedWhen, fmt.Errorf("header %s: %w", HeaderDue, tooFar())}
 		}
 	}
 	return nil

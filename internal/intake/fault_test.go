@@ -81,7 +81,9 @@ func TestWhileRedisIsAwayAnotherScannerMayTakeOver(t *testing.T) {
 	h.settled()
 	away.Store(true)
 	h.publishMany("late", 10)
-	wait.For(t, "the intake to give up", func() bool { return strings.Contains(h.in.Trouble(), "left to other scanners") })
+	wait.For(t, "the messages to be in the queue again", func() bool {
+		return h.unacked() == 0 && h.waiting(queue) == 10
+	})
 	first := h.in
 	h.redis.Store = good
 	h.start()
@@ -223,7 +225,9 @@ func TestAQueueThatIsDeletedIsDeclaredAgain(t *testing.T) {
 	h.settled()
 	_, err := h.client.QueueDelete(queue, false, false, false)
 	h.ok(err)
-	wait.For(t, "the intake to run again", func() bool { return strings.Contains(h.log.String(), "intake takes messages") })
+	wait.For(t, "the intake to run again", func() bool {
+		return strings.Contains(h.log.String(), "intake takes messages")
+	})
 	h.publish(newMessage("after"))
 	h.settled()
 	if n := strings.Count(h.log.String(), "intake stands still"); n != 1 || len(h.records()) != 2 {

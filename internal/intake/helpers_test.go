@@ -152,7 +152,8 @@ func (h *harness) counted() (n int) {
 
 // newMessage returns a message with an ID, a body, and headers as pairs of key and value.
 func newMessage(id string, pairs ...any) amqp.Publishing {
-	p := amqp.Publishing{MessageId: id, Body: []byte("body of " + id), DeliveryMode: amqp.Persistent, Headers: amqp.Table{}}
+	p := amqp.Publishing{MessageId: id, Body: []byte("body of " + id), DeliveryMode: amqp.Persistent,
+		Headers: amqp.Table{}}
 	for i := 0; i < len(pairs); i += 2 {
 		p.Headers[pairs[i].(string)] = pairs[i+1]
 	}
@@ -181,16 +182,19 @@ func (h *harness) waiting(queue string) int {
 	return q.Messages
 }
 
-// taken returns the messages of a queue once there are n.
-func (h *harness) taken(queue string, n int) (all []amqp.Delivery) {
+// taken returns the next message of a queue.
+func (h *harness) taken(queue string) (d amqp.Delivery) {
 	h.t.Helper()
-	wait.Count(h.t, "messages in "+queue, n, func() int {
-		if d, ok, err := h.client.Get(queue, true); err == nil && ok {
-			all = append(all, d)
+	got := false
+	wait.For(h.t, "a message in "+queue, func() bool {
+		if !got {
+			var err error
+			d, got, err = h.client.Get(queue, true)
+			h.ok(err)
 		}
-		return len(all)
+		return got
 	})
-	return all
+	return d
 }
 
 // stored is a task of the intake as Redis has it.
@@ -251,7 +255,7 @@ func (h *harness) answers() string {
 // answer returns the next answer, with its correlation_id.
 func (h *harness) answer(from string) (reply, string) {
 	h.t.Helper()
-	d := h.taken(from, 1)[0]
+	d := h.taken(from)
 	var r reply
 	h.ok(json.Unmarshal(d.Body, &r))
 	return r, d.CorrelationId

@@ -206,6 +206,7 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 	h := newHarness(t)
 	h.start()
 	to := h.answers()
+	in101Years := time.Now().AddDate(101, 0, 0).UnixMilli()
 	long := strings.Repeat("x", maxPayload+1)
 	rows := map[string]struct {
 		message     amqp.Publishing
@@ -214,14 +215,15 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 		"an ID that is no text": {newMessage("\xff"), refusedID, "id: must be 1 to 255 bytes of valid UTF-8"},
 		"no ID to cancel":       {request(to, "c", "", Cancel), refusedID, "message_id: must be given"},
 		"no ID if absent":       {newMessage("", HeaderVerb, IfAbsent), refusedID, "message_id: must be given"},
-		"another verb":          {newMessage("v", HeaderVerb, "drop"), refusedVerb, "must be schedule, if-absent, cancel or move"},
+		"another verb":          {newMessage("v", HeaderVerb, "drop"), refusedVerb,
+			"must be schedule, if-absent, cancel or move"},
 		"a verb that is no text": {newMessage("v", HeaderVerb, int32(1)), refusedVerb,
 			"must be schedule, if-absent, cancel or move"},
 		"a delay that is no number": {newMessage("d", HeaderDelay, "soon"), refusedWhen,
 			"header x-delay: must be a whole number of milliseconds"},
 		"two times": {newMessage("d", HeaderDelay, 1, HeaderIn, "1h"), refusedWhen,
 			"headers x-delay and x-duefleet-in: must be one of them"},
-		"due in 101 years": {newMessage("d", HeaderDue, time.Now().AddDate(101, 0, 0).UnixMilli()), refusedWhen,
+		"due in 101 years": {newMessage("d", HeaderDue, in101Years), refusedWhen,
 			"header x-duefleet-due: due: must be at most 100 years ahead"},
 		"in 101 years":   {newMessage("d", HeaderIn, "36890d"), refusedWhen, "must be at most 100 years ahead"},
 		"Unix seconds":   {newMessage("d", HeaderDue, int64(1796119200)), refusedWhen, "looks like Unix seconds"},
@@ -232,7 +234,7 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 	}
 	for name, row := range rows {
 		h.publish(row.message)
-		d := h.taken(refused, 1)[0]
+		d := h.taken(refused)
 		said, _ := d.Headers[HeaderRefused].(string)
 		if !strings.Contains(said, row.says) || d.Headers[HeaderRefusedClass] != row.class ||
 			d.Headers[HeaderRefusedExchange] != exchange || d.RoutingKey != "key.of.a.client" ||
@@ -262,17 +264,18 @@ func TestARefusedMessageDoesNotExpire(t *testing.T) {
 	p := newMessage("a", HeaderVerb, "none")
 	p.Expiration, p.UserId = "3600000", "guest"
 	h.publish(p)
-	d := h.taken(refused, 1)[0]
-	if d.Expiration != "" || d.UserId != "" || d.Headers[HeaderExpiration] != "3600000" || d.Headers[HeaderUserID] != "guest" {
+	d := h.taken(refused)
+	if d.Expiration != "" || d.UserId != "" ||
+		d.Headers[HeaderExpiration] != "3600000" || d.Headers[HeaderUserID] != "guest" {
 		t.Errorf("expiration %q, user %q, headers %v", d.Expiration, d.UserId, d.Headers)
 	}
 	h.publish(newMessage("large", HeaderVerb, "none", "more", strings.Repeat("x", 128_900)))
-	d = h.taken(refused, 1)[0]
+	d = h.taken(refused)
 	if d.Headers["more"] != nil || d.Headers[HeaderLeftOut] == nil || d.Headers[HeaderRefusedClass] != refusedVerb {
 		t.Errorf("%d headers, left out: %v", len(d.Headers), d.Headers[HeaderLeftOut])
 	}
 	h.publish(newMessage("larger than a frame", "more", strings.Repeat("x", 130_500)))
-	d = h.taken(refused, 1)[0]
+	d = h.taken(refused)
 	if d.Headers[HeaderRefusedClass] != refusedHeaders {
 		t.Errorf("refused for %v", d.Headers[HeaderRefusedClass])
 	}

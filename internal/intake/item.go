@@ -66,7 +66,7 @@ type item struct {
 }
 
 const (
-	// itemBytes is what a message takes in memory besides its payload and headers.
+	// itemBytes are the bytes that a message takes besides its payload and headers.
 	itemBytes = 1 << 10
 	// copies is how often its payload is in memory: as it came and as it is stored.
 	copies = 2

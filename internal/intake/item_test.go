@@ -83,7 +83,8 @@ func TestThePrefetchFollowsTheSize(t *testing.T) {
 	var s sizes
 	const room = 16 << 20
 	for n, row := range []struct{ messages, bytes, want int }{
-		{sampled - 1, 1 << 20, firstUnacked}, {1, 1 << 20, 16}, {20_000, 2 << 10, mostUnacked}, {20_000, 100 << 20, leastUnacked},
+		{sampled - 1, 1 << 20, firstUnacked}, {1, 1 << 20, 16}, {20_000, 2 << 10, mostUnacked},
+		{20_000, 100 << 20, leastUnacked},
 		{20_000, 64 << 10, 256},
 	} {
 		for range row.messages {

@@ -80,7 +80,7 @@ func delay(value any) (due, error) {
 		return due{}, err
 	}
 	if ms > farthest.Milliseconds() {
-		return due{}, tooFar
+		return due{}, tooFar()
 	}
 	if ms <= 0 {
 		return due{when: shard.In(0)}, nil
@@ -88,8 +88,10 @@ func delay(value any) (due, error) {
 	return due{when: shard.In(time.Duration(ms) * time.Millisecond), delay: ms}, nil
 }
 
-var tooFar = &task.RuleError{Field: "due", Rule: fmt.Sprintf("must be at most %d years ahead", task.MaxYearsAhead),
-	Got: "a later time"}
+func tooFar() error {
+	return &task.RuleError{Field: "due", Rule: fmt.Sprintf("must be at most %d years ahead", task.MaxYearsAhead),
+		Got: "a later time"}
+}
 
 func millis(value any) (int64, error) {
 	if n, ok := integer(value); ok {
@@ -165,7 +167,7 @@ func span(value any) (due, error) {
 	case err != nil:
 		return due{}, err
 	case d > farthest:
-		return due{}, tooFar
+		return due{}, tooFar()
 	}
 	return due{when: shard.In(d)}, nil
 }
@@ -187,7 +189,7 @@ func instant(value any) (due, error) {
 		return due{}, err
 	}
 	if at.Unix() > mostMillis/1000 {
-		return due{}, tooFar // also beyond what UnixMilli can return
+		return due{}, tooFar() // also beyond what UnixMilli can return
 	}
 	ms := max(at.UnixMilli(), 1) // the past means now, and 0 stands for a relative time
 	return due{when: shard.At(time.UnixMilli(ms)), at: ms}, nil

@@ -53,7 +53,8 @@ func TestDelaysAreReadAsByTheDelayedExchange(t *testing.T) {
 		math.NaN(), math.Inf(1), math.Inf(-1), float32(math.Inf(1)),
 		int64(hundredYears + 1), int64(math.MaxInt64), 1e300, "99999999999999999999999",
 	} {
-		if got, err := dueOf(map[string]any{HeaderDelay: value}); err == nil || !strings.HasPrefix(err.Error(), "header x-delay: ") {
+		if got, err := dueOf(map[string]any{HeaderDelay: value}); err == nil ||
+			!strings.HasPrefix(err.Error(), "header x-delay: ") {
 			t.Errorf("%T %v: got %+v, %v", value, value, got, err)
 		}
 	}

@@ -76,7 +76,10 @@ func TestTheIntakeFollowsTheSettings(t *testing.T) {
 	wait.For(t, "another message to be taken in", func() bool { return l.takenIn() == 2 })
 
 	l.write(map[string]string{"orders": taking("second", "paused: true")})
-	wait.For(t, "no consumer while the topic is paused", func() bool { n, _ := l.consumers(client, "second"); return n == 0 })
+	wait.For(t, "no consumer while the topic is paused", func() bool {
+		n, _ := l.consumers(client, "second")
+		return n == 0
+	})
 	l.publishIn(client, "c")
 	wait.For(t, "the message to wait in the queue", func() bool { _, n := l.consumers(client, "second"); return n == 1 })
 	l.write(map[string]string{"orders": taking("second")})

@@ -167,10 +167,10 @@ func Names(plans []Plan) string {
 	return "topics " + strings.Join(names, ", ")
 }
 
-// RefuseOlder fails if the plan adds declare.dead_letter or an intake, and live scanners
-// don't know that. They would refuse the document and go on by the one before: they would
-// declare the queue without the argument, and leave the intake's tasks alone. If the
-// scanners can't be asked, it returns a warning.
+// RefuseOlder fails if the plan adds a setting that live scanners don't know, such as
+// declare.dead_letter or an intake. They would refuse the document and go on by the one
+// before. So they would declare the queue without the argument, or leave the intake's tasks
+// alone. If the scanners can't be asked, it returns a warning.
 func (p Plan) RefuseOlder(ctx context.Context, fleet Fleet) (warning string, err error) {
 	key, format := p.added()
 	if key == "" {
