@@ -195,6 +195,22 @@ cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into 
 	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./test/servers
 	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update)
 
+# Each pair is a suite of Debian and a store of it, with that suite's RabbitMQ. The suites
+# are kept; to get newer packages, remove their folder, which its first run names.
+pairs  := trixie-redis trixie-valkey sid-redis sid-valkey
+compat := ./internal/shard ./internal/router ./internal/forward ./test/e2e
+
+.PHONY: compat
+compat: test-tools demo-programs mmdebstrap ## Run tests and the demo on newer Redis, Valkey and RabbitMQ, from newer suites of Debian (PAIR=sid-valkey)
+	@PATH="$(links):$$PATH" exec test/compat/run.sh $(cache)/compat $(logs) $(gotestsum) $(or $(PAIR),$(pairs)) -- $(compat)
+
+.PHONY: mmdebstrap
+mmdebstrap: # unpacks another suite
+	@type -P mmdebstrap >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || { echo "make compat needs root on Debian" >&2; exit 1; }; \
+		$(call apt-install,mmdebstrap); \
+	}
+
 .PHONY: cover
 cover: test-tools deploy-tools ## Measure the coverage of the tests: prints the total, lines in .dev/cover.html
 	@mkdir -p .dev

@@ -14,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -54,41 +55,30 @@ func benchmark(b *testing.B, drain func(b *testing.B, url string, handled func()
 func fill(b *testing.B, url string, n int) {
 	b.Helper()
 	channel := servertest.Channel(b, url)
-	if _, err := channel.QueueDeclare(queue, true, false, false, false, nil); err != nil {
-		b.Fatal(err)
-	}
+	_, err := channel.QueueDeclare(queue, true, false, false, false, nil)
+	check.OK(b, err)
 	for i := range n {
 		p := message(func(p *amqp.Publishing) {
 			p.MessageId, p.Body = fmt.Sprintf("order-%012d", i), []byte(strings.Repeat("x", 200))
 		})
-		if err := channel.PublishWithContext(b.Context(), "", queue, false, false, p); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, channel.PublishWithContext(b.Context(), "", queue, false, false, p))
 	}
 	wait.Count(b, "all messages to be in the queue", n, func() int {
 		q, err := channel.QueueDeclarePassive(queue, true, false, false, false, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, err)
 		return q.Messages
 	})
 }
 
 func bare(b *testing.B, url string, handled func()) {
 	channel := servertest.Channel(b, url)
-	if err := channel.Qos(benchPrefetch, 0, false); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, channel.Qos(benchPrefetch, 0, false))
 	deliveries, err := channel.Consume(queue, "", false, false, false, false, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	for range b.N {
 		d := <-deliveries
 		handled()
-		if err := d.Ack(false); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, d.Ack(false))
 	}
 }
 
@@ -102,9 +92,7 @@ func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
 		Prefetch: benchPrefetch, Concurrency: 20,
 		Handler: func(context.Context, task.Delivery) error { handled(); return nil },
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	before, busy := info(b, rdb, "memory", "used_memory"), redisTime(b, rdb)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -122,12 +110,9 @@ func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
 func placeOrders(b *testing.B, rdb redis.UniversalClient, prefix string) {
 	b.Helper()
 	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := store.Topic("orders").Ensure(b.Context(), 1); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
+	_, err = store.Topic("orders").Ensure(b.Context(), 1)
+	check.OK(b, err)
 }
 
 // redisTime returns the processor time that Redis has used, in seconds.
@@ -139,9 +124,8 @@ func info(b *testing.B, rdb redis.UniversalClient, section, name string) (value 
 	b.Helper()
 	for _, of := range rdb.InfoMap(context.Background(), section).Val() {
 		if text, ok := of[name]; ok {
-			if _, err := fmt.Sscan(text, &value); err != nil {
-				b.Fatal(err)
-			}
+			_, err := fmt.Sscan(text, &value)
+			check.OK(b, err)
 		}
 	}
 	return value

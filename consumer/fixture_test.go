@@ -17,6 +17,8 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+	shared "github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -24,7 +26,7 @@ import (
 )
 
 const (
-	orders = "orders"
+	orders = shared.Orders
 	queue  = "orders.due"
 	// never is longer than any test: for leases that must not end, and handlers that must
 	// not time out.
@@ -60,26 +62,15 @@ func eitherForm(t *testing.T, test func(t *testing.T, w *fixture)) {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := &fixture{t: t, headers: "full", config: filepath.Join(t.TempDir(), "config.yaml")}
-	w.settings.RedisAddr, w.settings.RedisPrefix = servertest.Redis(t)
-	w.settings.RabbitMQURL = servertest.RabbitMQ(t)
-	w.rdb = connect(w.settings.RedisAddr)
-	t.Cleanup(func() { _ = w.rdb.Close() })
-	store, err := shard.New(w.rdb, w.settings.RedisPrefix)
-	w.ok(err)
-	w.topic = store.Topic(orders)
+	r := shared.New(t)
+	w.settings.RedisAddr, w.settings.RedisPrefix, w.settings.RabbitMQURL = r.Addr, r.Prefix, servertest.RabbitMQ(t)
+	w.rdb, w.topic = r.Client, r.Orders()
+	var err error
 	w.producer, err = producer.New(producer.Config{Redis: w.rdb, Prefix: w.settings.RedisPrefix})
 	w.ok(err)
 	w.channel = servertest.Channel(t, w.settings.RabbitMQURL)
 	w.declare()
 	return w
-}
-
-// connect returns a client with long timeouts, so that no request is repeated because of
-// a slow reply and stored twice.
-func connect(addr string) redis.UniversalClient {
-	o := servertest.RedisOptions(addr)
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = wait.Hang, wait.Hang, wait.Hang, wait.Hang
-	return redis.NewUniversalClient(o)
 }
 
 // declare declares the queue with a dead-letter exchange and a dead-letter queue.
@@ -128,9 +119,7 @@ func (w *fixture) reshard(shards int) {
 
 func (w *fixture) ok(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 }
 
 // running is a running consumer.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -203,4 +204,13 @@ func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *fol
 		c.cfg.Log.DebugContext(ctx, "task is tried again", "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason",
 			f.reason)
 	}
+}
+
+// withTrace returns a context that continues the trace in a task's headers (W3C Trace
+// Context).
+func withTrace(ctx context.Context, headers map[string]string) context.Context {
+	if headers["traceparent"] == "" {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(headers))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -120,9 +121,7 @@ func TestParseReadsWhatAScannerPublishes(t *testing.T) {
 		Headers: p.Headers, MessageId: p.MessageId, ContentType: p.ContentType, Body: p.Body, Redelivered: true,
 		Priority: 7, Expiration: "4294967295", CorrelationId: "c-1", ReplyTo: "answers",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got.Topic != orders || got.ID != "a" || got.Due.UnixMilli() != 1796119200000 ||
 		got.Scheduled.UnixMilli() != 1796119100000 ||
 		got.Attempt != 1 || !got.Redelivered || got.ContentType != "text/plain" || string(got.Payload) != "pay" {
@@ -149,9 +148,7 @@ func TestParseReadsALeanMessage(t *testing.T) {
 	})
 	lean := amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Type: p.Type, Body: p.Body}
 	got, err := Parse(lean)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := task.Task{
 		Topic: orders, ID: "a", Due: time.UnixMilli(1796119200000).UTC(), FirstDue: time.UnixMilli(1796119200000).UTC(),
 		Scheduled: time.UnixMilli(1796119100000).UTC(), Attempt: 1, Headers: map[string]string{"k": "v"},

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	shared "github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -60,7 +61,7 @@ func victim() {
 	if err := json.Unmarshal([]byte(os.Getenv(victimEnv)), &o); err != nil {
 		return
 	}
-	rdb := connect(o.Redis)
+	rdb := redis.NewUniversalClient(shared.Options(o.Redis))
 	cfg := o.config(rdb)
 	cfg.Timeout = never
 	cfg.step = func(s step) {

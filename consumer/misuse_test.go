@@ -2,8 +2,6 @@ package consumer
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,24 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
-
-// misuse is one mistake of a caller, and the whole error message.
-type misuse struct {
-	err  error
-	want string
-}
-
-func told(t *testing.T, misuses map[string]misuse) {
-	t.Helper()
-	for _, name := range slices.Sorted(maps.Keys(misuses)) {
-		m := misuses[name]
-		if m.err == nil || m.err.Error() != m.want {
-			t.Errorf("%s:\n got %v\nwant %s", name, m.err, m.want)
-		}
-	}
-}
 
 // changed returns the error of New for a valid configuration after one change.
 func changed(t *testing.T, change func(cfg *Config)) error {
@@ -49,15 +32,13 @@ func changed(t *testing.T, change func(cfg *Config)) error {
 // TestMisuseOfConfig: New names the wrong field and says what is valid.
 func TestMisuseOfConfig(t *testing.T) {
 	t.Parallel()
-	if err := changed(t, func(*Config) {}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, changed(t, func(*Config) {}))
 	taken := prometheus.NewRegistry()
 	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "duefleet_consumer_rejected_total"}))
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
 	const url = "must be amqp://user:password@host:5672/vhost, with reserved characters percent-encoded"
-	misuses := map[string]misuse{}
+	misuses := map[string]check.Refusal{}
 	for name, row := range map[string]struct {
 		change func(cfg *Config)
 		want   string
@@ -137,9 +118,9 @@ func TestMisuseOfConfig(t *testing.T) {
 		},
 		"many replicas": {func(c *Config) { c.MinReplicas = 11 }, "MinReplicas must be 0 to 10; got 11"},
 	} {
-		misuses[name] = misuse{changed(t, row.change), "consumer: " + row.want}
+		misuses[name] = check.Refusal{changed(t, row.change), "consumer: " + row.want}
 	}
-	told(t, misuses)
+	check.Refusals(t, misuses)
 	const inUse = "consumer: register metrics: a previously registered descriptor with the same fully-qualified name"
 	err := changed(t, func(c *Config) { c.Registerer = taken })
 	if err == nil || !strings.HasPrefix(err.Error(), inUse) {
@@ -152,7 +133,7 @@ func TestMisuseOfConfig(t *testing.T) {
 func TestMisuseOfPolicies(t *testing.T) {
 	t.Parallel()
 	const few = "most must be at least 1, the first attempt; got 0; NoRetry is for no retries"
-	misuses := map[string]misuse{}
+	misuses := map[string]check.Refusal{}
 	for name, row := range map[string]struct {
 		policy Policy
 		want   string
@@ -183,9 +164,9 @@ func TestMisuseOfPolicies(t *testing.T) {
 		"a panic": {func(int) (time.Duration, bool) { panic("no idea") }, "no idea"},
 	} {
 		err := changed(t, func(c *Config) { c.Policy = row.policy })
-		misuses[name] = misuse{err, "consumer: Config.Policy: " + row.want}
+		misuses[name] = check.Refusal{err, "consumer: Config.Policy: " + row.want}
 	}
-	told(t, misuses)
+	check.Refusals(t, misuses)
 	for name, policy := range map[string]Policy{
 		"NoRetry": NoRetry, "one attempt": Fixed(0, 1), "no first delay": Exponential(0, 0, 2),
 		"a function": func(int) (time.Duration, bool) { return 0, false },
@@ -230,15 +211,13 @@ func TestMisuseOfRun(t *testing.T) {
 		URLs: []string{"amqp://guest:guest@127.0.0.1:1/"}, Queue: queue, Handler: nothing,
 		Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	over, end := context.WithCancel(t.Context())
 	end()
 	if err := c.Run(over); err != nil {
 		t.Fatalf("the first run: %v", err)
 	}
-	told(t, map[string]misuse{
+	check.Refusals(t, map[string]check.Refusal{
 		"again": {c.Run(over), "consumer: Run was called before; a Consumer runs once, make another by New"},
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -72,18 +73,12 @@ func beginReadOnly(t *testing.T) (string, func()) {
 // before.
 func beginDropping(t *testing.T) (string, func()) {
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = syscall.Close(socket) })
 	err = errors.Join(syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(socket, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	name, err := syscall.Getsockname(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 	for {
 		conn, err := (&net.Dialer{Timeout: 500 * time.Millisecond}).DialContext(t.Context(), "tcp", addr)
@@ -176,9 +171,7 @@ func blockedClient(t *testing.T, addr string, own bool, connections int) *Client
 		cfg = Config{Redis: rdb}
 	}
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	if connections == 0 {
 		return c
@@ -189,9 +182,7 @@ func blockedClient(t *testing.T, addr string, own bool, connections int) *Client
 			_, err = c.Schedule(t.Context(), request(id, In(time.Hour)))
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var all sync.WaitGroup
 	for range connections {
 		all.Go(func() {

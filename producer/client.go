@@ -15,7 +15,6 @@
 package producer
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -106,77 +105,3 @@ func New(cfg Config) (*Client, error) {
 
 // Close closes the client's own connections. Config.Redis stays open.
 func (c *Client) Close() error { return c.close() }
-
-// When is a due time: Now, In a delay, or At an instant. The zero value breaks a rule.
-type When = task.When
-
-// Now means due at once.
-func Now() When { return task.Now() }
-
-// In means d from now by the clock of the Redis that stores the task, cut to the
-// millisecond. 0 and a negative d mean due now.
-func In(d time.Duration) When { return task.In(d) }
-
-// At means the instant t, cut to the millisecond, at most 100 years ahead. A time in the
-// past means due now. Two mistakes break a rule: the zero time.Time, and Unix seconds
-// given to time.UnixMilli.
-func At(t time.Time) When { return task.At(t) }
-
-// Request is one task to schedule.
-type Request struct {
-	// Topic of the task: 1 to 64 of A-Z a-z 0-9 . _ -. Scanners must serve it.
-	Topic string
-	// ID of the task within its topic: 1 to 255 bytes of valid UTF-8.
-	ID string
-	// When the task is due: Now, In or At. Required.
-	When When
-	// Payload is delivered byte for byte, at most Config.MaxPayload.
-	Payload []byte
-	// ContentType of the payload. Defaults to application/octet-stream.
-	ContentType string
-	// Headers of the message: at most 32, keys of up to 128 bytes that don't begin with
-	// x-duefleet-, 64 KiB together.
-	//
-	// If ctx carries a trace, Schedule and ScheduleMany add traceparent and tracestate
-	// (W3C Trace Context), unless Headers has one of the two. An empty traceparent keeps
-	// a task out of the trace. A trace header that exceeds the limits is left out.
-	Headers map[string]string
-	// Options of the message: routing key, priority, expiration, correlation ID,
-	// reply-to.
-	Options task.Options
-	// IfAbsent returns task.ErrExists if a task of this ID is stored, instead of
-	// replacing it.
-	IfAbsent bool
-}
-
-// Check returns a *task.RuleError for the first input rule that the request breaks.
-// maxPayload is in bytes. Schedule makes the same check, with Redis's clock as now; call
-// Check to know earlier.
-func (r *Request) Check(maxPayload int, now time.Time) error {
-	return first(
-		task.CheckTopic(r.Topic),
-		task.CheckID(r.ID),
-		task.CheckPayload(r.Payload, maxPayload),
-		task.CheckContentType(r.ContentType),
-		task.CheckHeaders(r.Headers),
-		task.CheckOptions(r.Options),
-		task.CheckWhen(r.When, now),
-	)
-}
-
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// now returns the time by Redis's clock, for checks.
-func (c *Client) now(ctx context.Context) (time.Time, error) {
-	ms, err := reads(ctx, c, func() (int64, error) { return c.store.Now(ctx) })
-	return time.UnixMilli(ms), shard.Unasked(err)
-}
-
-func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

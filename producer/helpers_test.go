@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 )
 
@@ -56,9 +57,7 @@ func (f *fleet) ctx() context.Context { return f.t.Context() }
 
 func (f *fleet) ok(err error) {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check.OK(f.t, err)
 }
 
 // now returns Redis's clock in ms.
@@ -138,7 +137,7 @@ func (f *fleet) moveOne(p shard.Placement, from, to int, id string) {
 	f.ok(err)
 	for _, exported := range export.Tasks {
 		f.ok(f.Import(f.ctx(), p, export.Deadline, shard.Share{Shard: to, Tasks: export.Tasks})[0].Err)
-		_, err := f.Shard(from).Settle(f.ctx(), []shard.Lease{{ID: exported.ID, Token: export.Token}})
+		_, err := f.Shard(from).RemoveExported(f.ctx(), []shard.Lease{{ID: exported.ID, Token: export.Token}})
 		f.ok(err)
 	}
 }

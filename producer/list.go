@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -61,7 +62,7 @@ func (f Filter) check() error {
 // deploy/redis/producer.acl.
 func (c *Client) List(ctx context.Context, topic string, f Filter) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
-		if err := first(task.CheckTopic(topic), f.check()); err != nil {
+		if err := cmp.Or(task.CheckTopic(topic), f.check()); err != nil {
 			yield(Stored{}, err)
 			return
 		}
@@ -93,7 +94,8 @@ func (c *Client) List(ctx context.Context, topic string, f Filter) iter.Seq2[Sto
 func (c *Client) page(ctx context.Context, listing *shard.Listing) ([]shard.Stored, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	return reads(ctx, c, func() ([]shard.Stored, error) { return listing.Next(ctx) })
+	next := func(ctx context.Context, l *shard.Listing) ([]shard.Stored, error) { return l.Next(ctx) }
+	return within(ctx, c, task.ErrUnavailable, next, listing)
 }
 
 // newStored returns s for the caller. It clones the reason, because the original would

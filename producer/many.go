@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/duefleet/duefleet/internal/router"
+	"github.com/duefleet/duefleet/task"
 )
 
 // CancelMany removes tasks of a topic, each with the promises of Cancel. It needs a few
@@ -21,9 +22,9 @@ func (c *Client) CancelMany(ctx context.Context, topic string, ids []string) []e
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	all, err := writes(ctx, c, func() ([]error, error) {
-		return c.routers.Topic(topic).CancelMany(ctx, good, c.maxPayload), nil
-	})
+	all, err := within(ctx, c, task.ErrUncertain, func(ctx context.Context, ids []string) ([]error, error) {
+		return c.routers.Topic(topic).CancelMany(ctx, ids, c.maxPayload), nil
+	}, good)
 	for n, i := range at {
 		if err == nil {
 			errs[i] = named(topic, ids[i], all[n])
@@ -72,7 +73,9 @@ func (c *Client) GetMany(ctx context.Context, topic string, ids []string) []GetR
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	all, err := reads(ctx, c, func() ([]router.Got, error) { return c.routers.Topic(topic).GetMany(ctx, good), nil })
+	all, err := within(ctx, c, task.ErrUnavailable, func(ctx context.Context, ids []string) ([]router.Got, error) {
+		return c.routers.Topic(topic).GetMany(ctx, ids), nil
+	}, good)
 	for n, i := range at {
 		switch {
 		case err != nil:

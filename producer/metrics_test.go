@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestCallsAreCountedByVerbAndResult for two clients that share a registerer.
@@ -87,9 +88,7 @@ duefleet_producer_calls_total{result="unknown_topic",verb="schedule"} 1
 func measuredTimes(t *testing.T, registry *prometheus.Registry) {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got := map[string]string{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -138,13 +137,9 @@ func TestEveryKindOfErrorIsAResult(t *testing.T) {
 func TestTheMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	m, err := newMetrics(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	page, err := os.ReadFile("../docs/alerts.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	documented := map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `"+prefix+"([^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {
 		documented[row[1]] = true

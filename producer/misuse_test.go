@@ -3,9 +3,7 @@ package producer
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,23 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
-
-// misuse is one mistake of a caller, and the whole error message.
-type misuse struct {
-	err  error
-	want string
-}
-
-func told(t *testing.T, misuses map[string]misuse) {
-	t.Helper()
-	for _, name := range slices.Sorted(maps.Keys(misuses)) {
-		m := misuses[name]
-		if m.err == nil || m.err.Error() != m.want {
-			t.Errorf("%s:\n got %v\nwant %s", name, m.err, m.want)
-		}
-	}
-}
 
 // TestMisuseOfConfig: New names the wrong field and says what is valid.
 func TestMisuseOfConfig(t *testing.T) {
@@ -40,7 +23,7 @@ func TestMisuseOfConfig(t *testing.T) {
 	addrs := func(all ...string) Config { return Config{Options: &redis.UniversalOptions{Addrs: all}} }
 	taken := prometheus.NewRegistry()
 	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "duefleet_producer_calls_total"}))
-	misuses := map[string]misuse{}
+	misuses := map[string]check.Refusal{}
 	for name, row := range map[string]struct {
 		cfg  Config
 		want string
@@ -83,9 +66,9 @@ func TestMisuseOfConfig(t *testing.T) {
 		"many replicas":      {Config{Redis: rdb, MinReplicas: 11}, "MinReplicas must be 0 to 10; got 11"},
 	} {
 		_, err := New(row.cfg)
-		misuses[name] = misuse{err, "producer: " + row.want}
+		misuses[name] = check.Refusal{err, "producer: " + row.want}
 	}
-	told(t, misuses)
+	check.Refusals(t, misuses)
 	const inUse = "producer: register metrics: a previously registered descriptor with the same fully-qualified name"
 	if _, err := New(Config{Redis: rdb, Registerer: taken}); err == nil || !strings.HasPrefix(err.Error(), inUse) {
 		t.Errorf("a registerer in use: got %v", err)
@@ -98,7 +81,7 @@ func TestMisuseOfSchedule(t *testing.T) {
 	f := newFleet(t, 1)
 	c := f.client()
 	now := time.UnixMilli(f.now())
-	misuses := map[string]misuse{}
+	misuses := map[string]check.Refusal{}
 	for name, row := range map[string]struct {
 		change func(r *Request)
 		want   string
@@ -184,14 +167,14 @@ func TestMisuseOfSchedule(t *testing.T) {
 		r := request("a", In(time.Hour))
 		row.change(&r)
 		_, err := c.Schedule(f.ctx(), r)
-		misuses[name] = misuse{err, row.want}
-		misuses[name+", in ScheduleMany"] = misuse{c.ScheduleMany(f.ctx(), []Request{r})[0].Err, row.want}
-		misuses[name+", in Check"] = misuse{r.Check(task.DefaultMaxPayload, now), row.want}
+		misuses[name] = check.Refusal{err, row.want}
+		misuses[name+", in ScheduleMany"] = check.Refusal{c.ScheduleMany(f.ctx(), []Request{r})[0].Err, row.want}
+		misuses[name+", in Check"] = check.Refusal{r.Check(task.DefaultMaxPayload, now), row.want}
 	}
-	told(t, misuses)
+	check.Refusals(t, misuses)
 	f.inPlace(nil)
 	r := request("a", In(time.Hour))
-	told(t, map[string]misuse{
+	check.Refusals(t, map[string]check.Refusal{
 		"no JSON": {r.SetJSON(math.NaN()), "encode the payload: json: unsupported value: NaN"},
 		"a func":  {r.SetJSON(func() {}), "encode the payload: json: unsupported type: func()"},
 	})
@@ -222,7 +205,7 @@ func TestMisuseOfCalls(t *testing.T) {
 		placed = "read placement of topic orders: "
 		ended  = "redis: client is closed: the Client or Config.Redis was closed; close them after the last call"
 	)
-	told(t, map[string]misuse{
+	check.Refusals(t, map[string]check.Refusal{
 		"a task that is there": {
 			second(c.Schedule(ctx, absent)),
 			`topic orders, ID "there": a task of this ID exists already`,
@@ -270,7 +253,7 @@ func TestMisuseOfCalls(t *testing.T) {
 		t.Errorf("an ID that is twice in a batch: %+v", results)
 	}
 	absent.ID = "twice if absent"
-	told(t, map[string]misuse{
+	check.Refusals(t, map[string]check.Refusal{
 		"twice if absent": {
 			c.ScheduleMany(ctx, []Request{absent, absent})[1].Err,
 			`topic orders, ID "twice if absent": a task of this ID exists already`,
@@ -294,14 +277,14 @@ func TestMisuseOfRedis(t *testing.T) {
 	_, scheduled := c.Schedule(f.ctx(), request("a", Now()))
 	many := c.ScheduleMany(f.ctx(), []Request{request("a", Now())})
 	const put = "put to shard 0 of topic orders: WRONGTYPE "
-	for _, row := range []misuse{
+	for _, row := range []check.Refusal{
 		{scheduled, put}, {many[0].Err, put},
 		{c.Cancel(f.ctx(), orders, "a"), `topic orders, ID "a": delete from shard 0 of topic orders: WRONGTYPE `},
 	} {
 		const advice = ": another program writes under this prefix of this Redis; give it another"
-		got := fmt.Sprint(row.err)
-		if !strings.HasPrefix(got, row.want) || !strings.HasSuffix(got, advice) {
-			t.Errorf("got %s, want %s...%s", got, row.want, advice)
+		got := fmt.Sprint(row.Err)
+		if !strings.HasPrefix(got, row.Want) || !strings.HasSuffix(got, advice) {
+			t.Errorf("got %s, want %s...%s", got, row.Want, advice)
 		}
 	}
 }

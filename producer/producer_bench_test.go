@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 )
 
@@ -16,9 +17,7 @@ func benchClient(b *testing.B) *producer.Client {
 	r := fixture.New(b)
 	r.Serve(b, 4)
 	c, err := producer.New(producer.Config{Redis: r.Client, Prefix: r.Prefix})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	return c
 }
 
@@ -38,9 +37,8 @@ func BenchmarkSchedule(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for n := range b.N {
-		if _, err := c.Schedule(b.Context(), requests[n%len(requests)]); err != nil {
-			b.Fatal(err)
-		}
+		_, err := c.Schedule(b.Context(), requests[n%len(requests)])
+		check.OK(b, err)
 	}
 }
 
@@ -98,9 +96,7 @@ func BenchmarkCancelMany(b *testing.B) {
 		}
 		b.StartTimer()
 		for _, err := range c.CancelMany(b.Context(), "orders", ids[:min(batch, left)]) {
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -47,9 +48,7 @@ func (l *link) finish() {
 func newProxy(t *testing.T, redis string) *proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	p := &proxy{t: t, addr: listener.Addr().String(), redis: redis, answered: make(chan string, 100)}
 	var all sync.WaitGroup
 	all.Go(func() {

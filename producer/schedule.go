@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,6 +10,63 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
+
+// When is a due time: Now, In a delay, or At an instant. The zero value breaks a rule.
+type When = task.When
+
+// Now means due at once.
+func Now() When { return task.Now() }
+
+// In means d from now by the clock of the Redis that stores the task, cut to the
+// millisecond. 0 and a negative d mean due now.
+func In(d time.Duration) When { return task.In(d) }
+
+// At means the instant t, cut to the millisecond, at most 100 years ahead. A time in the
+// past means due now. Two mistakes break a rule: the zero time.Time, and Unix seconds
+// given to time.UnixMilli.
+func At(t time.Time) When { return task.At(t) }
+
+// Request is one task to schedule.
+type Request struct {
+	// Topic of the task: 1 to 64 of A-Z a-z 0-9 . _ -. Scanners must serve it.
+	Topic string
+	// ID of the task within its topic: 1 to 255 bytes of valid UTF-8.
+	ID string
+	// When the task is due: Now, In or At. Required.
+	When When
+	// Payload is delivered byte for byte, at most Config.MaxPayload.
+	Payload []byte
+	// ContentType of the payload. Defaults to application/octet-stream.
+	ContentType string
+	// Headers of the message: at most 32, keys of up to 128 bytes that don't begin with
+	// x-duefleet-, 64 KiB together.
+	//
+	// If ctx carries a trace, Schedule and ScheduleMany add traceparent and tracestate
+	// (W3C Trace Context), unless Headers has one of the two. An empty traceparent keeps
+	// a task out of the trace. A trace header that exceeds the limits is left out.
+	Headers map[string]string
+	// Options of the message: routing key, priority, expiration, correlation ID,
+	// reply-to.
+	Options task.Options
+	// IfAbsent returns task.ErrExists if a task of this ID is stored, instead of
+	// replacing it.
+	IfAbsent bool
+}
+
+// Check returns a *task.RuleError for the first input rule that the request breaks.
+// maxPayload is in bytes. Schedule makes the same check, with Redis's clock as now; call
+// Check to know earlier.
+func (r *Request) Check(maxPayload int, now time.Time) error {
+	return cmp.Or(
+		task.CheckTopic(r.Topic),
+		task.CheckID(r.ID),
+		task.CheckPayload(r.Payload, maxPayload),
+		task.CheckContentType(r.ContentType),
+		task.CheckHeaders(r.Headers),
+		task.CheckOptions(r.Options),
+		task.CheckWhen(r.When, now),
+	)
+}
 
 // Schedule stores a task and returns its due time by Redis's clock. It replaces a task of
 // the same topic and ID in any state. Concurrent calls share round trips; each still ends
@@ -39,13 +97,8 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 		return time.Time{}, err
 	}
 	entry := r.entry(traceHeaders(ctx))
-	one, err := writes(ctx, c, func() (router.Scheduled, error) {
-		return c.routers.Topic(r.Topic).ScheduleOne(ctx, entry), nil
-	})
-	if err != nil {
-		return time.Time{}, err
-	}
-	stored := result(r.Topic, r.ID, one)
+	millis, err := within(ctx, c, task.ErrUncertain, c.routers.Topic(r.Topic).ScheduleOne, entry)
+	stored := result(r.Topic, r.ID, millis, err)
 	return stored.Due, stored.Err
 }
 
@@ -112,12 +165,12 @@ func (c *Client) scheduleRound(
 		for j, i := range of {
 			entries[j] = requests[i].entry(named)
 		}
-		all, err := writes(ctx, c, func() ([]router.Scheduled, error) {
-			return c.routers.Topic(topic).Schedule(ctx, entries), nil
-		})
+		all, err := within(ctx, c, task.ErrUncertain, func(ctx context.Context, e []shard.Entry) ([]router.Scheduled, error) {
+			return c.routers.Topic(topic).Schedule(ctx, e), nil
+		}, entries)
 		for j, at := range of {
 			if results[at].Err = err; err == nil {
-				results[at] = result(topic, entries[j].ID, all[j])
+				results[at] = result(topic, entries[j].ID, all[j].Due, explained(all[j].Err))
 			}
 		}
 	}
@@ -132,12 +185,16 @@ func (r *Request) entry(named map[string]string) shard.Entry {
 	return shard.Entry{ID: r.ID, When: shard.WhenOf(r.When), IfAbsent: r.IfAbsent, Body: body}
 }
 
-func result(topic, id string, s router.Scheduled) (r Result) {
-	if s.Due > 0 { // also with task.ErrReplicas
-		r.Due = fromMillis(s.Due)
+// result returns the result for a task with a due time in ms, which is 0 if it isn't known.
+func result(topic, id string, due int64, err error) Result {
+	r := Result{Err: err}
+	if due > 0 { // also with task.ErrReplicas
+		r.Due = fromMillis(due)
 	}
-	if r.Err = explained(s.Err); errors.Is(s.Err, task.ErrExists) {
-		r.Err = named(topic, id, s.Err)
+	if errors.Is(err, task.ErrExists) {
+		r.Err = named(topic, id, err)
 	}
 	return r
 }
+
+func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -283,9 +284,7 @@ func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
 		}
 	}
 	c, err := New(Config{Redis: rdb})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, r := range c.ScheduleMany(t.Context(), []Request{request("a", In(0)), request("b", In(0))}) {
 		if r.Err == nil || !r.Due.IsZero() {
 			t.Errorf("stored without a Redis: %v", r)

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -11,7 +12,7 @@ import (
 )
 
 func checkName(topic, id string) error {
-	return first(task.CheckTopic(topic), task.CheckID(id))
+	return cmp.Or(task.CheckTopic(topic), task.CheckID(id))
 }
 
 // named adds topic and ID to an error.
@@ -38,7 +39,9 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	_, err = writes(ctx, c, func() (none struct{}, err error) { return none, c.routers.Topic(topic).Cancel(ctx, id) })
+	_, err = within(ctx, c, task.ErrUncertain, func(ctx context.Context, id string) (none struct{}, err error) {
+		return none, c.routers.Topic(topic).Cancel(ctx, id)
+	}, id)
 	return named(topic, id, err)
 }
 
@@ -61,12 +64,12 @@ func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (d
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := first(checkName(topic, id), task.CheckWhen(when, now)); err != nil {
+	if err := cmp.Or(checkName(topic, id), task.CheckWhen(when, now)); err != nil {
 		return time.Time{}, err
 	}
-	millis, err := writes(ctx, c, func() (int64, error) {
+	millis, err := within(ctx, c, task.ErrUncertain, func(ctx context.Context, id string) (int64, error) {
 		return c.routers.Topic(topic).Reschedule(ctx, id, shard.WhenOf(when))
-	})
+	}, id)
 	if millis > 0 { // with task.ErrReplicas too
 		due = fromMillis(millis)
 	}
@@ -97,7 +100,7 @@ func (c *Client) Get(ctx context.Context, topic, id string) (stored Stored, err 
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	s, err := reads(ctx, c, func() (shard.Stored, error) { return c.routers.Topic(topic).Get(ctx, id) })
+	s, err := within(ctx, c, task.ErrUnavailable, c.routers.Topic(topic).Get, id)
 	if err != nil {
 		return Stored{}, named(topic, id, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 const parentOfTest = "00-0102030405060708090a0b0c0d0e0f10-0102030405060708-01"
@@ -19,9 +20,7 @@ const parentOfTest = "00-0102030405060708090a0b0c0d0e0f10-0102030405060708-01"
 func inSpan(ctx context.Context, t *testing.T) context.Context {
 	t.Helper()
 	state, err := trace.ParseTraceState("vendor=x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID:    trace.TraceID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
 		SpanID:     trace.SpanID{1, 2, 3, 4, 5, 6, 7, 8},

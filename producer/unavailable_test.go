@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -123,27 +124,19 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 				for _, cfg := range []Config{{Redis: rdb}, {Options: &options}} {
 					cfg.Timeout = timeout
 					c, err := New(cfg)
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, err)
 					t.Cleanup(func() { _ = c.Close() })
-					if _, err = c.store.Topic(orders).Ensure(t.Context(), 1); err != nil {
-						t.Fatal(err)
-					}
+					_, err = c.store.Topic(orders).Ensure(t.Context(), 1)
+					check.OK(t, err)
 					if knows { // else it first asks for Redis's time or the placement
-						if _, err := c.Schedule(t.Context(), request("there", In(time.Hour))); err != nil {
-							t.Fatal(err)
-						}
+						_, err := c.Schedule(t.Context(), request("there", In(time.Hour)))
+						check.OK(t, err)
 					}
-					if err := server.Pause(); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, server.Pause())
 					began := time.Now()
 					err = call(t.Context(), c)
 					took := time.Since(began)
-					if err := server.Resume(); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, server.Resume())
 					want := task.ErrUnavailable
 					if knows || strings.HasPrefix(name, "Cancel") && cfg.Redis != nil { // it first asks for the placement
 						want = task.ErrUncertain
@@ -162,9 +155,7 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 func TestReadingFromARedisThatIsAwayIsUnavailable(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	all := calls()
 	all["Get"] = func(ctx context.Context, c *Client) error { _, err := c.Get(ctx, orders, "a"); return err }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -32,28 +34,28 @@ func endsWithContext(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// writes calls within for a call that changes tasks: if ctx ends, Redis may have executed
-// it.
-func writes[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
-	return within(ctx, c, task.ErrUncertain, call)
+// now returns the time by Redis's clock, for checks.
+func (c *Client) now(ctx context.Context) (time.Time, error) {
+	ask := func(ctx context.Context, rs *router.Routers) (int64, error) { return rs.Now(ctx) }
+	ms, err := within(ctx, c, task.ErrUnavailable, ask, c.routers)
+	return time.UnixMilli(ms), err
 }
 
-// reads calls within for a call that changes nothing.
-func reads[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
-	return within(ctx, c, task.ErrUnavailable, call)
-}
-
-// within returns the result of call. If ctx ends first, it returns an error of the given
-// kind, and call keeps running in its goroutine. A shard ignores a request that arrives
-// more than 3 s later. If ctx ended before within was called, call isn't started, and the
-// error is task.ErrUnavailable.
-func within[T any](ctx context.Context, c *Client, kind error, call func() (T, error)) (T, error) {
+// within returns the result of call for an argument. If ctx ends first, it returns an error
+// of the given kind, and call keeps running in its goroutine. The kind is
+// task.ErrUncertain for a call that changes tasks, because Redis may have executed it. For
+// other calls it is task.ErrUnavailable. A shard ignores a request that arrives more than
+// 3 s later. If ctx ended before within was called, call isn't started, and the error is
+// task.ErrUnavailable.
+func within[A, T any](
+	ctx context.Context, c *Client, kind error, call func(context.Context, A) (T, error), argument A,
+) (T, error) {
 	if err := ctx.Err(); err != nil {
 		var none T
 		return none, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
 	if c.endsWithContext || ctx.Done() == nil {
-		value, err := call()
+		value, err := call(ctx, argument)
 		return value, explained(err)
 	}
 	type answer struct {
@@ -68,7 +70,7 @@ func within[T any](ctx context.Context, c *Client, kind error, call func() (T, e
 			a.panicked = recover()
 			answers <- a
 		}()
-		a.value, a.err = call()
+		a.value, a.err = call(ctx, argument)
 	}()
 	select {
 	case a := <-answers:

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -62,24 +63,16 @@ func TestACallEndsWithItsContext(t *testing.T) {
 				rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: wait.Hang, Dialer: telling(wrote)})
 				t.Cleanup(func() { _ = rdb.Close() })
 				c, err := New(Config{Redis: rdb})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				store, err := shard.New(rdb, "duefleet")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err = store.Topic(orders).Ensure(t.Context(), 1); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
+				_, err = store.Topic(orders).Ensure(t.Context(), 1)
+				check.OK(t, err)
 				if knows { // else it first asks for Redis's time
-					if _, err := c.Schedule(t.Context(), request("a", In(time.Hour))); err != nil {
-						t.Fatal(err)
-					}
+					_, err := c.Schedule(t.Context(), request("a", In(time.Hour)))
+					check.OK(t, err)
 				}
-				if err := server.Pause(); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, server.Pause())
 				for len(wrote) > 0 {
 					<-wrote
 				}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"regexp"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestTheGoDirectiveNamesNoPatchRelease: a patch release in the go directive would force
@@ -11,9 +13,7 @@ import (
 func TestTheGoDirectiveNamesNoPatchRelease(t *testing.T) {
 	t.Parallel()
 	module, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	directive := regexp.MustCompile(`(?m)^go (1\.\d+(\.\d+)?)$`).FindSubmatch(module)
 	if directive == nil || len(directive[2]) > 0 && string(directive[2]) != ".0" {
 		t.Errorf("got %q, want the first release of a Go version, as in go 1.26.0", directive)

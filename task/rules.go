@@ -155,3 +155,52 @@ func size(n int) string {
 	}
 	return fmt.Sprintf("%d bytes", n)
 }
+
+// maxShortString is the longest AMQP short string, in bytes.
+const maxShortString = 255
+
+// directReplyTo means a consumer on the publisher's own channel. RabbitMQ closes a
+// channel that names it without having such a consumer
+// (https://www.rabbitmq.com/docs/direct-reply-to).
+const directReplyTo = "amq.rabbitmq.reply-to"
+
+// CheckOptions returns a RuleError for the first option that is out of range.
+func CheckOptions(o Options) error {
+	for _, text := range []struct{ field, value string }{
+		{"routing_key", o.RoutingKey}, {"correlation_id", o.CorrelationID}, {"reply_to", o.ReplyTo},
+	} {
+		if err := checkText(text.field, text.value, 0, maxShortString); err != nil {
+			return err
+		}
+	}
+	if o.ReplyTo == directReplyTo {
+		return &RuleError{"reply_to", "must be a queue that others can reach", o.ReplyTo}
+	}
+	if o.Expiration != 0 && (o.Expiration < time.Millisecond || o.Expiration > MaxExpiration) {
+		return &RuleError{"expiration", fmt.Sprintf("must be 1ms to %s", MaxExpiration), o.Expiration.String()}
+	}
+	return nil
+}
+
+// CheckWhen returns a RuleError if CheckDue refuses the due time as seen from now. It
+// also refuses the zero When, At of the zero time, and At of a value that looks like Unix
+// seconds.
+func CheckWhen(w When, now time.Time) error {
+	switch {
+	case w.IsZero():
+		return forgotten("no time")
+	case w.kind == whenAt && w.millis == time.Time{}.UnixMilli():
+		return forgotten("the zero time.Time")
+	case w.kind == whenAt && LooksLikeSeconds(w.millis):
+		rule := fmt.Sprintf("looks like Unix seconds that were taken for milliseconds; want time.Unix(%d, 0)", w.millis)
+		return &RuleError{"due", rule, time.UnixMilli(w.millis).UTC().Format(time.RFC3339)}
+	}
+	return CheckDue(w.Time(now), now)
+}
+
+func forgotten(got string) error { return &RuleError{"due", "must be given; Now() is due now", got} }
+
+// LooksLikeSeconds reports whether a number given as Unix milliseconds is probably Unix
+// seconds of 2001 to 2099. As milliseconds it lies in January or February 1970, where no
+// task is due.
+func LooksLikeSeconds(millis int64) bool { return millis >= 1_000_000_000 && millis <= 4_100_000_000 }

@@ -1,9 +1,6 @@
 package task
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // When is a due time: Now, In a delay, or At an instant. The zero value breaks a rule, so
 // that a forgotten due time doesn't mean now.
@@ -68,26 +65,3 @@ func (w When) String() string {
 	}
 	return "no time"
 }
-
-// CheckWhen returns a RuleError if CheckDue refuses the due time as seen from now. It
-// also refuses the zero When, At of the zero time, and At of a value that looks like Unix
-// seconds.
-func CheckWhen(w When, now time.Time) error {
-	switch {
-	case w.IsZero():
-		return forgotten("no time")
-	case w.kind == whenAt && w.millis == time.Time{}.UnixMilli():
-		return forgotten("the zero time.Time")
-	case w.kind == whenAt && LooksLikeSeconds(w.millis):
-		rule := fmt.Sprintf("looks like Unix seconds that were taken for milliseconds; want time.Unix(%d, 0)", w.millis)
-		return &RuleError{"due", rule, time.UnixMilli(w.millis).UTC().Format(time.RFC3339)}
-	}
-	return CheckDue(w.Time(now), now)
-}
-
-func forgotten(got string) error { return &RuleError{"due", "must be given; Now() is due now", got} }
-
-// LooksLikeSeconds reports whether a number given as Unix milliseconds is probably Unix
-// seconds of 2001 to 2099. As milliseconds it lies in January or February 1970, where no
-// task is due.
-func LooksLikeSeconds(millis int64) bool { return millis >= 1_000_000_000 && millis <= 4_100_000_000 }

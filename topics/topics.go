@@ -185,16 +185,16 @@ func (c *Client) write(ctx context.Context, topic, verb string, change Change) (
 	if err != nil {
 		return Document{}, err
 	}
-	edited, err := edit.Of(topic, found)
+	plan, err := edit.Of(topic, found)
 	var exists topicdocs.ExistsError
 	if errors.As(err, &exists) {
 		err = fmt.Errorf("%w: %w", task.ErrExists, err)
 	}
-	if err != nil || edited.Same {
+	if err != nil || plan.Same {
 		return newDocument(found), err
 	}
 	by := topicdocs.Author{Name: c.author, Verb: verb, Reason: change.Reason}
-	written, err := c.documents.Write(ctx, topic, found, edited.Raw, by)
+	written, err := c.documents.Commit(ctx, plan, by)
 	if err != nil {
 		return Document{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/topicdocs"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/topics"
 )
@@ -29,28 +30,21 @@ func newPlace(t *testing.T) *place {
 	t.Helper()
 	addr, prefix := servertest.Consul(t)
 	client, err := topics.New(topics.Config{Addr: addr, Prefix: prefix, Author: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	scanner, err := topicdocs.Open(config.Consul{Addr: addr, Prefix: prefix}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	kept := &http.Transport{}
 	t.Cleanup(kept.CloseIdleConnections)
 	anyone, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: kept}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return &place{t, client, scanner, anyone.KV(), prefix}
 }
 
 // puts writes a document without any check, as another client of Consul may.
 func (p *place) puts(topic, doc string) {
 	p.t.Helper()
-	if _, err := p.kv.Put(&api.KVPair{Key: p.prefix + "/topics/" + topic, Value: []byte(doc)}, nil); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err := p.kv.Put(&api.KVPair{Key: p.prefix + "/topics/" + topic, Value: []byte(doc)}, nil)
+	check.OK(p.t, err)
 }
 
 // good ends the test on an error, or if the document isn't this one.
@@ -174,9 +168,7 @@ func TestAClientNeedsAConsul(t *testing.T) {
 		}
 	}
 	client, err := topics.New(topics.Config{Addr: "127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	_, listed := client.List(t.Context())
 	_, set := client.Set(t.Context(), "orders", topics.Change{})
 	for _, err := range []error{listed, set} {

@@ -5,12 +5,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // cancelMany runs the verb over IDs and returns its summary as well.
@@ -54,10 +50,7 @@ func TestCancelManyFile(t *testing.T) {
 	for _, id := range []string{" a b", `"q"`, "ü", "last"} {
 		c.must("schedule", "--topic", "orders", "--id", id, "--in", "1h")
 	}
-	file := filepath.Join(t.TempDir(), "ids")
-	if err := os.WriteFile(file, []byte(" a b\n\n\"\\\"q\\\"\"\r\nü\n  \na b\nlast"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "ids", " a b\n\n\"\\\"q\\\"\"\r\nü\n  \na b\nlast")
 	r := c.run("", "cancel", "--topic", "orders", "--file", file)
 	if r.code != 0 || !strings.HasPrefix(r.stdout, "5 IDs: 4 cancelled, 1 not found, 0 failed in ") || r.stderr != "" ||
 		c.stored() != 0 {
@@ -87,68 +80,6 @@ func TestCancelManyBadLines(t *testing.T) {
 	}
 	if text, err := os.ReadFile(all); err != nil || string(text) != told {
 		t.Errorf("--errors has %q: %v", text, err)
-	}
-}
-
-// TestCancelManyInterrupted: Ctrl-C ends a cancel whose pipe stays open. The tasks of all
-// lines read are cancelled, and the summary says so.
-func TestCancelManyInterrupted(t *testing.T) {
-	t.Parallel()
-	c := newSandbox(t)
-	c.load(lines(50, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i) }))
-	p := c.start("cancel", "--file", "-")
-	for i := range 50 {
-		fmt.Fprintf(p.input, "o-%d\n", i)
-	}
-	wait.For(t, "all tasks to be cancelled", func() bool { return c.stored() == 0 })
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	r, sum := p.wait(t)
-	wantError(t, r, 1, "cancel orders: stopped; every good line up to line 50 is done: interrupted")
-	wantCounts(t, sum, "lines=50 cancelled=50 not_found=0 failed=0 safe_line=50")
-}
-
-// TestCancelManyLosesRedis: if Redis dies meanwhile, the cancel stops and says which lines
-// are done. When Redis is back, it has none of their tasks.
-func TestCancelManyLosesRedis(t *testing.T) {
-	t.Parallel()
-	const n = 2000
-	server := servertest.OwnRedis(t, "--appendfsync", "always")
-	c := sandboxAt(t, server.Addr(), "duefleet")
-	c.load(lines(n, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i+1) }))
-	p := c.start("cancel", "--file", "-")
-	for i := range n / 2 {
-		fmt.Fprintf(p.input, "o-%d\n", i+1)
-	}
-	wait.For(t, "the first thousand lines", func() bool { return c.stored() == n/2 })
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		for i := n / 2; ; i++ {
-			if _, err := fmt.Fprintf(p.input, "o-%d\n", i+1); err != nil {
-				return
-			}
-		}
-	}()
-	r, sum := p.wait(t)
-	<-fed
-	safe, _ := strconv.Atoi(fmt.Sprint(sum["safe_line"]))
-	wantError(t, r, 1, fmt.Sprintf("cancel orders: stopped; every good line up to line %d is done: ", safe))
-	if safe < 500 || fmt.Sprint(sum["failed"]) == "0" {
-		t.Errorf("summary: %s", r.stdout)
-	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	there := c.ids()
-	for i := 1; i <= safe; i++ {
-		if there[fmt.Sprint("o-", i)] {
-			t.Fatalf("line %d is said to be done, and its task is there", i)
-		}
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -90,11 +89,8 @@ func TestConformPasses(t *testing.T) {
 func TestConformBehindAPassword(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", "right")
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("redis: {addrs: [\""+server.Addr()+"\"], password: right, db: 3, prefix: mine}\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "config.yaml",
+		"redis: {addrs: [\""+server.Addr()+"\"], password: right, db: 3, prefix: mine}\n")
 	env := []string{"DUEFLEET_REDIS_USERNAME=default"}
 	args := []string{"--config", file, "--only", "schedule-m*", "--", os.Getenv(binaryVar), "pipe"}
 	if r := conformAs(t, env, args...); r.code != 0 || !strings.Contains(r.stdout, "ok      schedule-moving ") {

@@ -191,6 +191,16 @@ func decodeOne(t testing.TB, text string) map[string]any {
 	return object
 }
 
+// writeFile writes a file in a folder of its own, and returns its path.
+func writeFile(t testing.TB, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // wantError checks an exit code and that standard error is one line with text.
 func wantError(t testing.TB, r result, code int, text string) {
 	t.Helper()

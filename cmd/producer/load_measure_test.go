@@ -43,7 +43,7 @@ func held(t *testing.T, r result, most int64) {
 // may follow. It measures the fastest line.
 func TestMeasureLoadPipe(t *testing.T) {
 	c := newSandbox(t)
-	p := c.startLoad()
+	p := c.start("load")
 	best := time.Hour
 	for i := range 20 {
 		brought := time.Now()

@@ -1,47 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/requests"
-	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
-
-// lines writes numbered lines, each made from its number, to a pipe and then closes it.
-func lines(n int, line func(i int) string) io.Reader {
-	out, in := io.Pipe()
-	go func() {
-		w := bufio.NewWriterSize(in, 64<<10)
-		for i := range n {
-			fmt.Fprintln(w, line(i))
-		}
-		in.CloseWithError(w.Flush())
-	}()
-	return out
-}
-
-// counted counts the bytes read.
-type counted struct {
-	io.Reader
-	bytes atomic.Int64
-}
-
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	c.bytes.Add(int64(n))
-	return n, err
-}
 
 // load runs the verb with input and returns its summary as well.
 func (c *sandbox) load(input io.Reader, args ...string) (result, map[string]any) {
@@ -241,12 +212,8 @@ func TestLoadSameIDs(t *testing.T) {
 func TestLoadFile(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "tasks.ndjson")
-	if err := os.WriteFile(file, []byte(oneTask+"\n"+strings.TrimSpace(strings.ReplaceAll(oneTask, "o-1", "o-2"))),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "tasks.ndjson", oneTask+"\n"+strings.TrimSpace(strings.ReplaceAll(oneTask, "o-1", "o-2")))
+	dir := filepath.Dir(file)
 	r := c.run("", "load", "--topic", "orders", "--file", file)
 	if r.code != 0 || !strings.HasPrefix(r.stdout, "2 lines: 2 scheduled, 0 existing, 0 bad in ") || r.stderr != "" {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
@@ -280,63 +247,12 @@ func TestLoadPastDue(t *testing.T) {
 	}
 }
 
-// piped is a running verb that gets its input line by line.
-type piped struct {
-	cmd    *exec.Cmd
-	input  io.WriteCloser
-	stdout *bufio.Reader
-	stderr *strings.Builder
-}
-
-func (c *sandbox) startLoad(args ...string) *piped {
-	c.t.Helper()
-	return c.start("load", args...)
-}
-
-// start starts a verb that reads lines.
-func (c *sandbox) start(verb string, args ...string) *piped {
-	c.t.Helper()
-	cmd := command(c.t, nil, c.args(append([]string{verb, "--topic", "orders", "-o", "json"}, args...)...)...)
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	p := &piped{cmd: cmd, input: input, stdout: bufio.NewReader(stdout), stderr: &strings.Builder{}}
-	cmd.Stderr = p.stderr
-	if err := cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	return p
-}
-
-// wait returns the result of the verb.
-func (p *piped) wait(t testing.TB) (result, map[string]any) {
-	t.Helper()
-	var line string
-	var err error
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		line, err = p.stdout.ReadString('\n')
-		_ = p.cmd.Wait() // its exit code says it
-	}()
-	wait.Closed(t, "the end of the stream", ended)
-	if err != nil {
-		t.Errorf("read the summary: %v", err)
-	}
-	return result{code: p.cmd.ProcessState.ExitCode(), stdout: line, stderr: p.stderr.String()}, decodeOne(t, line)
-}
-
 // TestLoadPipe: a line is written even if more may follow. The test sends the next line
 // when the previous one is stored.
 func TestLoadPipe(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
-	p := c.startLoad()
+	p := c.start("load")
 	for i := range 20 {
 		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
 		wait.For(t, fmt.Sprintf("line %d", i+1), func() bool { return c.stored() == i+1 })
@@ -345,78 +261,6 @@ func TestLoadPipe(t *testing.T) {
 	if r, sum := p.wait(t); r.code != 0 || fmt.Sprint(sum["scheduled"]) != "20" {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
-}
-
-// TestLoadInterrupted: Ctrl-C ends a load whose pipe stays open. All lines read are
-// written, and the summary says so.
-func TestLoadInterrupted(t *testing.T) {
-	t.Parallel()
-	c := newSandbox(t)
-	p := c.startLoad()
-	for i := range 50 {
-		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
-	}
-	wait.Count(t, "all lines", 50, c.stored)
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	r, sum := p.wait(t)
-	wantError(t, r, 1, "stopped; every good line up to line 50 is in: interrupted")
-	wantCounts(t, sum, "lines=50 scheduled=50 unwritten=0 safe_line=50")
-}
-
-// TestLoadLosesRedis: if Redis dies meanwhile, the load stops with the number of the last
-// safe line. When Redis is back, it has every line up to that one.
-func TestLoadLosesRedis(t *testing.T) {
-	t.Parallel()
-	server := servertest.OwnRedis(t, "--appendfsync", "always")
-	c := sandboxAt(t, server.Addr(), "duefleet")
-	p := c.startLoad("--batch", "20")
-	fed := make(chan struct{})
-	go func() {
-		defer close(fed)
-		for i := 1; ; i++ {
-			if _, err := fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i); err != nil {
-				return
-			}
-		}
-	}()
-	wait.Count(t, "the first thousand lines", 1001, c.stored)
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	r, sum := p.wait(t)
-	<-fed
-	safe, _ := strconv.Atoi(fmt.Sprint(sum["safe_line"]))
-	wantError(t, r, 1, fmt.Sprintf("stopped; every good line up to line %d is in: ", safe))
-	if safe < 500 || fmt.Sprint(sum["unwritten"]) == "0" {
-		t.Errorf("summary: %s", r.stdout)
-	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	there := c.ids()
-	for i := 1; i <= safe; i++ {
-		if !there[fmt.Sprint("o-", i)] {
-			t.Fatalf("line %d is not in, and %d is said to be safe", i, safe)
-		}
-	}
-}
-
-// ids returns the IDs of the stored tasks.
-func (c *sandbox) ids() map[string]bool {
-	c.t.Helper()
-	there := map[string]bool{}
-	for s := range testShards {
-		ids, err := c.rdb.HKeys(c.t.Context(), fmt.Sprintf("%s:task:{orders:%d}", c.prefix, s)).Result()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		for _, id := range ids {
-			there[id] = true
-		}
-	}
-	return there
 }
 
 // TestLoadDash: a dash is standard input.
@@ -444,10 +288,7 @@ func TestLoadManyBadLines(t *testing.T) {
 			return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i)
 		})
 	}
-	all := filepath.Join(t.TempDir(), "bad.txt")
-	if err := os.WriteFile(all, []byte("what was there before\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	all := writeFile(t, "bad.txt", "what was there before\n")
 	for _, run := range []struct {
 		args []string
 		more string

@@ -168,7 +168,7 @@ func (c *connection) completeTopics(cmd *cobra.Command, _ []string, _ string) ([
 	defer cancel()
 	rdb := redis.NewUniversalClient(options)
 	defer rdb.Close()
-	names, _ := rdb.SMembers(ctx, server.Prefix+":topics").Result() // as internal/shard/keys.go has the key
+	names, _ := rdb.SMembers(ctx, server.Prefix+":topics").Result() // as internal/shard/shard.go has the key
 	slices.Sort(names)
 	return names, none
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -81,12 +79,9 @@ func TestPayloadRule(t *testing.T) {
 	t.Parallel()
 	const most = 256 << 10
 	c := newSandbox(t)
-	file := filepath.Join(t.TempDir(), "payload")
 	for size, code := range map[int]int{most: 0, most + 1: 1} {
 		payload := strings.Repeat("x", size)
-		if err := os.WriteFile(file, []byte(payload), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file := writeFile(t, "payload", payload)
 		before := c.stored()
 		for name, args := range map[string][]string{"file": {"--payload-file", file}, "input": {"--payload-file", "-"}} {
 			r := c.run(payload, withDefaults(name, args)...)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -149,10 +147,7 @@ func TestPasswords(t *testing.T) {
 		t.Errorf("the password is in %s", r.stderr)
 	}
 	wantError(t, finish(t, command(t, []string{"DUEFLEET_REDIS_PASSWORD=right"}, args...)), 1, "unknown topic orders")
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("redis: {password: right}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "config.yaml", "redis: {password: right}\n")
 	wantError(t, finish(t, command(t, nil, append(args, "--config", file)...)), 1, "unknown topic orders")
 }
 
@@ -177,10 +172,7 @@ func TestFullRedis(t *testing.T) {
 // TestBadConfiguration: one line names every mistake.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("redis:\n  adrs: [x]\n  db: one\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "config.yaml", "redis:\n  adrs: [x]\n  db: one\n")
 	r := finish(t, command(t, nil, append(everyVerb()["get"], "--config", file)...))
 	wantError(t, r, 1, "config.yaml:2: redis.adrs: ")
 	wantError(t, r, 1, "config.yaml:3: redis.db: ")

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -170,10 +169,7 @@ func TestPayloadSources(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	bytes := "\x00\xff\xfe\n"
-	file := filepath.Join(t.TempDir(), "payload")
-	if err := os.WriteFile(file, []byte(bytes), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "payload", bytes)
 	for name, source := range map[string][]string{"file": {"--payload-file", file}, "input": {"--payload-file", "-"}} {
 		r := c.run(bytes, append(source, "schedule", "--topic", "orders", "--id", name, "--in", "1h")...)
 		if r.code != 0 {
@@ -294,29 +290,24 @@ func TestConfigurationSources(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h")
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	get := func(addr, prefix string, env []string, args ...string) int {
-		t.Helper()
-		yaml := fmt.Sprintf("redis:\n  addrs: [%s]\n  prefix: %s\n", addr, prefix)
-		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
-			t.Fatal(err)
+	const nowhere = "127.0.0.1:1"
+	for name, row := range map[string]struct {
+		addr, prefix string // in the file
+		env, flags   []string
+		code         int
+	}{
+		"file": {addr: c.addr, prefix: c.prefix},
+		"environment over file": {addr: nowhere, prefix: "other",
+			env: []string{"DUEFLEET_REDIS_ADDRS=" + c.addr, "DUEFLEET_REDIS_PREFIX=" + c.prefix}},
+		"flags over both": {addr: nowhere, prefix: "other", env: []string{"DUEFLEET_REDIS_ADDRS=" + nowhere},
+			flags: []string{"--redis-addr", c.addr, "--redis-prefix", c.prefix}},
+		"another prefix": {addr: c.addr, prefix: "other", code: 1},
+	} {
+		file := writeFile(t, "config.yaml", fmt.Sprintf("redis:\n  addrs: [%s]\n  prefix: %s\n", row.addr, row.prefix))
+		args := append(row.flags, "get", "--topic", "orders", "--id", "o-1", "--config", file)
+		if code := finish(t, command(t, row.env, args...)).code; code != row.code {
+			t.Errorf("%s: exit code %d, want %d", name, code, row.code)
 		}
-		return finish(t, command(t, env, append(args, "get", "--topic", "orders", "--id", "o-1", "--config", file)...)).code
-	}
-	nowhere := "127.0.0.1:1"
-	if code := get(c.addr, c.prefix, nil); code != 0 {
-		t.Errorf("file: exit code %d", code)
-	}
-	if code := get(nowhere, "other", []string{"DUEFLEET_REDIS_ADDRS=" + c.addr,
-		"DUEFLEET_REDIS_PREFIX=" + c.prefix}); code != 0 {
-		t.Errorf("environment over file: exit code %d", code)
-	}
-	if code := get(nowhere, "other", []string{"DUEFLEET_REDIS_ADDRS=" + nowhere}, "--redis-addr", c.addr, "--redis-prefix",
-		c.prefix); code != 0 {
-		t.Errorf("flags over both: exit code %d", code)
-	}
-	if code := get(c.addr, "other", nil); code != 1 {
-		t.Errorf("another prefix: exit code %d", code)
 	}
 }
 
@@ -325,24 +316,24 @@ func TestMaxPayload(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	large := string(bytes.Repeat([]byte("x"), 300<<10))
-	args := []string{"schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload-file", "-"}
-	wantError(t, c.run(large, args...), 1, "payload: must be at most 262144 bytes")
-	if r := c.run(large, append(args, "--max-payload", "400000")...); r.code != 0 {
-		t.Errorf("raised limit: %s", r.stderr)
+	file := writeFile(t, "config.yaml", "max_payload: 7\n")
+	for name, row := range map[string]struct{ payload, flags, refused string }{
+		"default limit":  {large, "", "payload: must be at most 262144 bytes"},
+		"raised limit":   {large, "--max-payload 400000", ""},
+		"lowered limit":  {"123456", "--max-payload 5", "payload: must be at most 5 bytes"},
+		"limit of file":  {"12345678", "--config " + file, "payload: must be at most 7 bytes"},
+		"flag over file": {"12345678", "--max-payload 8 --config " + file, ""},
+	} {
+		args := []string{"schedule", "--topic", "orders", "--id", name, "--in", "1h", "--payload-file", "-"}
+		r := c.run(row.payload, append(args, strings.Fields(row.flags)...)...)
+		if row.refused != "" {
+			wantError(t, r, 1, row.refused)
+		} else if r.code != 0 {
+			t.Errorf("%s: exit code %d: %s", name, r.code, r.stderr)
+		}
 	}
-	if got := c.payload("o-1"); got != large {
+	if got := c.payload("raised limit"); got != large {
 		t.Errorf("payload of %d bytes came back as %d", len(large), len(got))
-	}
-	wantError(t, c.run("123456", append(args, "--max-payload", "5")...), 1, "payload: must be at most 5 bytes")
-
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("max_payload: 7\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args = append(args, "--config", file)
-	wantError(t, c.run("12345678", args...), 1, "payload: must be at most 7 bytes")
-	if r := c.run("12345678", append(args, "--max-payload", "8")...); r.code != 0 {
-		t.Errorf("flag over file: %s", r.stderr)
 	}
 }
 

@@ -73,9 +73,7 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 func TestWhatScannersSayIsNoTroubleOfTheCaller(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "topics: {orders: {}}\n")
-	if _, err := o.store.Topic("orders").Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	o.serve("orders", 1)
 	trouble := "not connected to RabbitMQ: connection refused; check that the server runs there, and rabbitmq.urls"
 	o.member("one").Store(&balance.Member{Applied: math.MaxInt64, Troubles: map[string]string{"orders": trouble}})
 	o.heard("one", func(m balance.Member) bool { return len(m.Troubles) > 0 })

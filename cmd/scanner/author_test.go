@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,10 +32,7 @@ func (o *operator) newest() (line topicdocs.HistoryLine) {
 func TestEveryChangeHasItsReason(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
-	topics := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(topics, []byte("orders: {rate: 9}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	topics := writeFile(t, "topics.yaml", "orders: {rate: 9}\n")
 	for _, args := range [][]string{
 		{"create", "orders", "--no-wait"},
 		{"set", "orders", "rate=5", "--no-wait"},

@@ -12,20 +12,27 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// puts writes documents as another client of Consul can, and returns a function that
-// lists the documents.
-func (o *operator) puts(documents map[string]string) (names func() string) {
+// consul returns a client of the operator's Consul, and the prefix of the fleet's keys.
+func (o *operator) consul() (client *api.Client, prefix string) {
 	o.t.Helper()
 	cfg, err := config.LoadConnections(o.config, nil)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	client, err := api.NewClient(&api.Config{Address: cfg.Consul.Addr,
+	client, err = api.NewClient(&api.Config{Address: cfg.Consul.Addr,
 		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	folder := cfg.Consul.Prefix + "/topics/"
+	return client, cfg.Consul.Prefix
+}
+
+// puts writes documents as another client of Consul can, and returns a function that
+// lists the documents.
+func (o *operator) puts(documents map[string]string) (names func() string) {
+	o.t.Helper()
+	client, prefix := o.consul()
+	folder := prefix + "/topics/"
 	ops := api.TxnOps{}
 	for name, text := range documents {
 		ops = append(ops, &api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: folder + name, Value: []byte(text)}})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -71,7 +72,7 @@ func checkConnections(cmd *cobra.Command, s *settings, cfg *config.Config) error
 	if err := printFindings(cmd.OutOrStdout(), findings, cli.Table); err != nil {
 		return err
 	}
-	if n := count(findings, doctor.Fail); n > 0 {
+	if n := doctor.Failed(findings); n > 0 {
 		return fmt.Errorf("the configuration is good; %d of %d servers can't be used with it", n, len(findings))
 	}
 	return nil
@@ -111,8 +112,8 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 // printErrors prints each of the config.Errors in err on its own line and returns an
 // error with their number. It returns any other err unchanged.
 func printErrors(cmd *cobra.Command, err error) error {
-	all, ok := asErrors(err)
-	if !ok {
+	var all config.Errors
+	if !errors.As(err, &all) {
 		return err
 	}
 	for _, e := range all {

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -23,34 +21,24 @@ func TestCheckKnowsWhatRunRefuses(t *testing.T) {
 		"rabbitmq: {urls: ['amqps://u:S3CRET@h/v?heartbeat=5&auth_mechanism=plain&connection_timeout=1000']}": "",
 		"rabbitmq: {urls: ['amqp://h/%2f']}": "", "redis: {addrs: ['[::1]:6379', h:1]}": "",
 
-		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?heartbeat=5s']}": "rabbitmq.urls: number 1 must have " +
-			"a heartbeat",
+		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?heartbeat=5s']}": "rabbitmq.urls: number 1 must have a heartbeat",
 		"rabbitmq: {urls: ['amqp://h/', 'amqp://u:S3CRET@h/?heartbeat=']}": "rabbitmq.urls: number 2 must have " +
 			"a heartbeat",
-		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?heartbeat=-1']}": "rabbitmq.urls: number 1 must have " +
-			"a heartbeat",
+		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?heartbeat=-1']}": "rabbitmq.urls: number 1 must have a heartbeat",
 		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?auth_mechanism=magic']}": "rabbitmq.urls: number 1 must have " +
 			"an auth_mechanism",
 		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?auth_mechanism=']}": "rabbitmq.urls: number 1 must have " +
 			"an auth_mechanism",
-		"rabbitmq: {urls: ['amqps://u:S3CRET@h/?cacertfile=/a']}": "rabbitmq.urls: number 1 must not " +
-			"name TLS files",
+		"rabbitmq: {urls: ['amqps://u:S3CRET@h/?cacertfile=/a']}": "rabbitmq.urls: number 1 must not name TLS files",
 		"rabbitmq: {urls: ['amqps://u:S3CRET@h/?certfile=/a&keyfile=/b']}": "rabbitmq.urls: number 1 must not " +
 			"name TLS files",
-		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?connection_timeout=1s']}": "rabbitmq.urls: number 1 must be " +
-			"amqp://",
-		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?channel_max=x']}": "rabbitmq.urls: number 1 must be " +
-			"amqp://",
-		"rabbitmq: {urls: ['amqp://u:S3CRET@h/%zz']}": "rabbitmq.urls: number 1 must be " +
-			"amqp://",
-		"rabbitmq: {urls: ['amqp://u:S3CRET@h:1:2/']}": "rabbitmq.urls: number 1 must be " +
-			"amqp://",
-		"rabbitmq: {urls: ['amqp://u:S3CRET@h:0/']}": "rabbitmq.urls: number 1 must have " +
-			"a port",
-		"rabbitmq: {urls: ['AMQP:u:S3CRET@h']}": "rabbitmq.urls: number 1 must begin " +
-			"with amqp://",
-		"rabbitmq: {urls: ['redis://u:S3CRET@h']}": "rabbitmq.urls: number 1 must begin " +
-			"with amqp://",
+		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?connection_timeout=1s']}": "rabbitmq.urls: number 1 must be amqp://",
+		"rabbitmq: {urls: ['amqp://u:S3CRET@h/?channel_max=x']}":         "rabbitmq.urls: number 1 must be amqp://",
+		"rabbitmq: {urls: ['amqp://u:S3CRET@h/%zz']}":                    "rabbitmq.urls: number 1 must be amqp://",
+		"rabbitmq: {urls: ['amqp://u:S3CRET@h:1:2/']}":                   "rabbitmq.urls: number 1 must be amqp://",
+		"rabbitmq: {urls: ['amqp://u:S3CRET@h:0/']}":                     "rabbitmq.urls: number 1 must have a port",
+		"rabbitmq: {urls: ['AMQP:u:S3CRET@h']}":                          "rabbitmq.urls: number 1 must begin with amqp://",
+		"rabbitmq: {urls: ['redis://u:S3CRET@h']}":                       "rabbitmq.urls: number 1 must begin with amqp://",
 		"rabbitmq: {urls: ['amqp://u:S3CRET@h/'], tls: {enabled: true}}": "rabbitmq.urls: number 1 must begin " +
 			"with amqps://",
 		"consul: {addr: 'http://https://h:8500'}":               "consul.addr: must be host:port",
@@ -69,10 +57,7 @@ func TestCheckKnowsWhatRunRefuses(t *testing.T) {
 		"rabbitmq: {urls: ['amqps://h/'], tls: {enabled: true, ca_file: /dev/null}}": "rabbitmq.tls.ca_file: must be a " +
 			"regular file",
 	} {
-		file := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(file, []byte("admin: {listen: '127.0.0.1:0'}\n"+settings+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file := writeFile(t, "config.yaml", "admin: {listen: '127.0.0.1:0'}\n"+settings+"\n")
 		var checked, told, ran bytes.Buffer
 		code := run(stopped, []string{"check", "--config", file}, &checked, &told)
 		same := run(stopped, []string{"run", "--config", file}, &ran, &ran)
@@ -107,10 +92,7 @@ func TestCheckWantsTopicsFromSomewhere(t *testing.T) {
 func TestCheckTellsThatThereAreNoTopics(t *testing.T) {
 	t.Parallel()
 	for topics, want := range map[string]string{"{}": "ok, but there are no topics", "{orders: {}}": "ok: 1 topics\n"} {
-		file := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(file, []byte("topics: "+topics+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file := writeFile(t, "config.yaml", "topics: "+topics+"\n")
 		var out bytes.Buffer
 		if code := run(t.Context(), []string{"check", "--config", file}, &out, &out); code != 0 ||
 			!strings.HasPrefix(out.String(), want) {

@@ -22,9 +22,7 @@ func (o *operator) typed(args []string) (code int, text string) {
 func TestShellsCompleteStatesAndSettings(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
-	if _, err := o.store.Topic("orders").Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	o.serve("orders", 1)
 	for line, want := range map[string]string{
 		"tasks ls --state ":              "waiting leased parked retrying :4",
 		"topic set ":                     "orders :4",

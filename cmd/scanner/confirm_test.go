@@ -28,6 +28,16 @@ type operator struct {
 	store  *shard.Store
 }
 
+// writeFile writes a file in a folder of its own, and returns its path.
+func writeFile(t *testing.T, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func newOperator(t *testing.T, more string) *operator {
 	t.Helper()
 	r := fixture.New(t)
@@ -43,6 +53,14 @@ func (o *operator) configure(t *testing.T, redis string) {
 	t.Helper()
 	if err := os.WriteFile(o.config, []byte(redis+o.more), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// serve creates a topic, as a scanner does.
+func (o *operator) serve(topic string, shards int) {
+	o.t.Helper()
+	if _, err := o.store.Topic(topic).Ensure(o.t.Context(), shards); err != nil {
+		o.t.Fatal(err)
 	}
 }
 

@@ -38,7 +38,7 @@ empty message that reaches no queue.`,
 			if err := printFindings(cmd.OutOrStdout(), findings, format.Format); err != nil {
 				return err
 			}
-			if n := count(findings, doctor.Fail); n > 0 {
+			if n := doctor.Failed(findings); n > 0 {
 				return fmt.Errorf("%d of %d checks found something wrong", n, len(findings))
 			}
 			return nil
@@ -50,34 +50,26 @@ empty message that reaches no queue.`,
 
 // examine makes all checks that the configuration allows.
 func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
-	fix := "scanner check"
-	if s.path != "" {
-		fix += " --config " + s.path
-	}
 	cfg, err := s.connections()
 	if err != nil {
-		return []doctor.Finding{{Check: "config", State: doctor.Fail, What: err.Error(), Fix: fix}}
+		return doctor.Examine(cmd.Context(), doctor.Target{Path: s.path, Mistakes: err})
 	}
-	var findings []doctor.Finding
 	whole, broken := s.load()
-	if err := broken; err != nil {
-		findings = append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Fix: fix})
-	} else {
+	if broken == nil {
 		cfg = whole
-		findings = append(findings, doctor.Finding{Check: "config", State: doctor.OK, What: "the configuration is good"})
 	}
 	target, done, err := newTarget(s, cfg)
 	if err != nil {
-		return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Fix: fix})
+		return doctor.Examine(cmd.Context(), doctor.Target{Path: s.path, Mistakes: errors.Join(broken, err)})
 	}
 	defer done()
-	target.Broken = broken != nil
-	return append(findings, doctor.Examine(cmd.Context(), target)...)
+	target.Mistakes = broken
+	return doctor.Examine(cmd.Context(), target)
 }
 
 // newTarget opens the configured clients; done closes them.
 func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), err error) {
-	rdb, store, err := connect(cfg, nil)
+	rdb, store, err := connect(cfg, 0, nil)
 	if err != nil {
 		return p, nil, err
 	}
@@ -91,16 +83,6 @@ func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), e
 		return p, nil, errors.Join(err, rdb.Close())
 	}
 	return p, func() { _ = rdb.Close() }, nil
-}
-
-func count(findings []doctor.Finding, state doctor.State) int {
-	n := 0
-	for _, f := range findings {
-		if f.State == state {
-			n++
-		}
-	}
-	return n
 }
 
 func printFindings(out io.Writer, findings []doctor.Finding, format cli.Format) error {

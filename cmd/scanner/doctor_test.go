@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"math"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,21 +43,22 @@ func (o *operator) found(check string) string {
 	return strings.Join(lines, "\n")
 }
 
+// finds checks that doctor has one finding of a check, which begins with want. An empty
+// want means no finding.
+func (o *operator) finds(what, check, want string) {
+	o.t.Helper()
+	if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Contains(got, "\n") {
+		o.t.Errorf("%s: %s: %s\nwant %s", what, check, got, want)
+	}
+}
+
 // notes writes a member's note about its applied documents to Consul.
 func (o *operator) notes(member string, documents map[string]string) {
 	o.t.Helper()
-	cfg, err := config.LoadConnections(o.config, nil)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	client, err := api.NewClient(&api.Config{Address: cfg.Consul.Addr,
-		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	client, prefix := o.consul()
 	text, _ := json.Marshal(map[string]any{"documents": digests(documents)})
-	if _, err := client.KV().Put(&api.KVPair{Key: cfg.Consul.Prefix + "/status/" + member + "/config", Value: text},
-		nil); err != nil {
+	pair := &api.KVPair{Key: prefix + "/status/" + member + "/config", Value: text}
+	if _, err := client.KV().Put(pair, nil); err != nil {
 		o.t.Fatal(err)
 	}
 }
@@ -94,22 +94,14 @@ func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
 	old := o.member("old")
 	old.Store(&balance.Member{Applied: 7})
 	o.heard("old", func(m balance.Member) bool { return m.Applied == 7 })
-	if got := o.found("fleet configuration"); got != "" {
-		t.Errorf("with nobody behind: %s", got)
-	}
+	o.finds("with nobody behind", "fleet configuration", "")
 	o.worksBy("refusing", map[string]string{"orders": "rate: 4\n", "mails": "{}"},
 		balance.Member{Errors: map[string]string{"orders": "unknown key"}})
-	if got := o.found("fleet configuration"); got != "" {
-		t.Errorf("with one that refuses: %s", got)
-	}
-	if got := o.found("topic orders document"); !strings.HasPrefix(got, "fail: scanner refusing refuses it") {
-		t.Errorf("of one that refuses: %s", got)
-	}
+	o.finds("with one that refuses", "fleet configuration", "")
+	o.finds("of one that refuses", "topic orders document", "fail: scanner refusing refuses it")
 	o.worksBy("slow", map[string]string{"orders": "rate: 4\n", "mails": "{}"}, balance.Member{})
-	if got := o.found("fleet configuration"); !strings.HasPrefix(got,
-		"warn: scanner slow hasn't applied the document of topic orders -> ") || strings.Contains(got, "\n") {
-		t.Errorf("with one behind: %s", got)
-	}
+	o.finds("with one behind", "fleet configuration",
+		"warn: scanner slow hasn't applied the document of topic orders -> ")
 }
 
 // TestDoctorMendsABrokenDocument: doctor shows the mistake with its line, and doesn't take
@@ -123,9 +115,7 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 		"text": "shards: [",
 	})
 	for _, topic := range []string{"t39", "both"} {
-		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		o.serve(topic, 1)
 	}
 	one := o.member("one")
 	one.Store(&balance.Member{Applied: math.MaxInt64, Errors: map[string]string{"t39": "unknown key"}})
@@ -157,21 +147,15 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 	o.wants(cli.Done, "topic undone written", "topic", "undo", "undone", "--no-wait")
 	one.Store(&balance.Member{Applied: math.MaxInt64})
 	o.heard("one", func(m balance.Member) bool { return len(m.Errors) == 0 })
-	if got := o.found("topic t39 document"); got != "" {
-		t.Errorf("after the fix: %s", got)
-	}
+	o.finds("after the fix", "topic t39 document", "")
 }
 
 // TestDoctorRemovesNoTopicOfABrokenFile: with a broken file the topics aren't known.
 func TestDoctorRemovesNoTopicOfABrokenFile(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "topics: {orders: {shards: 0}}\n")
-	if _, err := o.store.Topic("orders").Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	if got := o.found("topic orders document"); got != "" {
-		t.Error(got)
-	}
+	o.serve("orders", 1)
+	o.finds("of a broken file", "topic orders document", "")
 	if got := o.found("config"); !strings.Contains(got, "shards: must be 1 to 4096") {
 		t.Error(got)
 	}
@@ -184,9 +168,7 @@ func TestConsulAwayIsOneDegradedState(t *testing.T) {
 	documents := map[string]string{"orders": "rate: 5\n", "mails": "{}"}
 	o.puts(documents)
 	for topic := range documents {
-		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		o.serve(topic, 1)
 	}
 	o.worksBy("one", documents, balance.Member{Away: true, Errors: map[string]string{"": "consul answers 500"}})
 	o.worksBy("two", documents, balance.Member{})
@@ -210,17 +192,11 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: "+
 		"{shards: 1}, late: {shards: 1, exchange: amq.direct}, parked: {shards: 1}}\n")
 	for _, topic := range []string{"orders", "mails"} {
-		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		o.serve(topic, 1)
 	}
-	if got := o.found("fleet"); !strings.HasPrefix(got, "fail: no scanner runs") {
-		t.Errorf("without a scanner: %s", got)
-	}
+	o.finds("without a scanner", "fleet", "fail: no scanner runs")
 	o.parkAs("parked", "p-1", "handler failed")
-	if _, err := o.store.Topic("late").Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	o.serve("late", 1)
 	if err := o.store.Topic("late").SaveDocument(t.Context(), []byte("shards: 1\nexchange: amq.direct\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -251,18 +227,13 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 		"topic parked parked": "fail: 1 tasks were set aside; one of them because: handler failed -> scanner parked ls ",
 		"topic late late":     "", // another finding names the cause
 	} {
-		if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" ||
-			strings.Count(got, "fail: ") > 1 {
-			t.Errorf("%s: %s\nwant %s", check, got, want)
-		}
+		o.finds("with three in trouble", check, want)
 	}
 	for name, says := range fleet {
 		says.Store(&balance.Member{Applied: 8, Troubles: map[string]string{"mails": "redis refuses"}})
 		o.heard(name, func(m balance.Member) bool { return m.Applied == 8 })
 	}
-	if got := o.found("topic late late"); !strings.HasPrefix(got, "fail: a task has been due for 1h0m") {
-		t.Errorf("late: %s", got)
-	}
+	o.finds("once it is served", "topic late late", "fail: a task has been due for 1h0m")
 	if _, code := o.examined(); code != cli.Failed {
 		t.Errorf("exit code %d", code)
 	}

@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +22,8 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -100,12 +101,11 @@ func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]c
 	cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
-	rdb, store, err := s.open()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer rdb.Close()
-	names, _ := store.Topics(ctx)
+	var names []string
+	_ = s.withStore(func(store *shard.Store) (err error) { // without names the shell offers none
+		names, err = store.Topics(ctx)
+		return err
+	})
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -116,29 +116,18 @@ func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun 
 	if len(args) == 0 {
 		return s.completeTopics(cmd, args, begun)
 	}
-	all := slices.DeleteFunc(config.Assignments(begun), func(a string) bool {
-		key, _, _ := strings.Cut(a, "=")
-		return slices.ContainsFunc(args[1:], func(given string) bool { return strings.HasPrefix(given, key+"=") })
-	})
+	all := config.Assignments(begun, args[1:])
 	if strings.Contains(begun, "=") {
 		return all, cobra.ShellCompDirectiveNoFileComp
 	}
 	return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// selfAdvised marks an error whose text already says what to do about it.
-type selfAdvised struct{ cause error }
-
-func (e selfAdvised) Error() string { return e.cause.Error() }
-
-// Unwrap returns the marked error.
-func (e selfAdvised) Unwrap() error { return e.cause }
-
 // advice returns what to do about an error, "" if its text already says so.
 func advice(err error) string {
 	var ofConsul *consul.Error
-	var advised selfAdvised
-	if errors.As(err, &ofConsul) || errors.As(err, &advised) || errors.Is(err, cli.ErrUnhealthy) {
+	var ofScanner *telemetry.NotReadyError
+	if errors.As(err, &ofConsul) || errors.As(err, &ofScanner) || errors.Is(err, cli.ErrUnhealthy) {
 		return ""
 	}
 	return config.Advice("redis", err.Error())

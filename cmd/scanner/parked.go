@@ -16,19 +16,8 @@ import (
 )
 
 func parkedCommand(s *settings) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "parked",
-		Short: "Lists, replays and purges tasks that could not be delivered",
-		Args:  cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, replay or purge")
-		},
-	}
-	cmd.AddCommand(
-		parkedList(s),
-		parkedReplay(s), parkedPurge(s),
-	)
-	return cmd
+	return cli.Group("parked", "Lists, replays and purges tasks that could not be delivered",
+		parkedList(s), parkedReplay(s), parkedPurge(s))
 }
 
 // selection selects the parked tasks of a verb.
@@ -99,19 +88,20 @@ the topic's intake has "amqp": routing key, properties, and headers with their t
 			if err := sel.check(now); err != nil {
 				return err
 			}
-			rdb, store, err := s.open()
-			if err != nil {
-				return err
+			none := "nothing is parked\n"
+			if sel.filtered() {
+				none = "none match\n"
 			}
-			defer rdb.Close()
 			sel.filter.ID = sel.id
-			list := listing(func(yield func(shard.Record) bool) error {
-				return operate.EachParked(cmd.Context(), store, sel.topic, sel.filter, yield)
+			return s.withStore(func(store *shard.Store) error {
+				all := func(yield func(shard.Record) bool) error {
+					return operate.EachParked(cmd.Context(), store, sel.topic, sel.filter, yield)
+				}
+				if sel.format.Format == cli.Table {
+					return printParked(cmd.OutOrStdout(), all, none, now)
+				}
+				return printList(cmd.OutOrStdout(), sel.format.Format, all, operate.NewParkedLine)
 			})
-			if sel.format.Format == cli.Table {
-				return printParked(cmd.OutOrStdout(), list, sel.none(), now)
-			}
-			return printList(cmd.OutOrStdout(), sel.format.Format, list, operate.NewParkedLine)
 		}),
 	}
 	cmd.Flags().StringVar(&sel.topic, "topic", "", "only this topic (default all); the same as TOPIC")
@@ -119,27 +109,16 @@ the topic's intake has "amqp": routing key, properties, and headers with their t
 	return cmd
 }
 
-// none returns the text that stands in for an empty table.
-func (sel *selection) none() string {
-	if sel.filtered() {
-		return "none match\n"
-	}
-	return "nothing is parked\n"
-}
-
-// printParked prints a table of the tasks that list visits, with times relative to now. If
-// there are no tasks, it prints the text in none.
-func printParked(out io.Writer, list lister[shard.Record], none string, now time.Time) error {
-	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tFIRST DUE\tDUE\tATTEMPTS\tBYTES\tREASON"}
-	return t.print(none, func() error {
-		return list(func(p shard.Record) error {
-			attempts := "-"
-			if !p.Due.IsZero() {
-				attempts = fmt.Sprint(max(p.Attempt-1, 0))
-			}
-			return t.row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Topic, cli.ID(shard.ShortID(p.ID)),
-				cli.Relative(p.ReasonAt, now), cli.Relative(p.FirstDue, now), cli.Relative(p.Due, now),
-				attempts, p.PayloadBytes, cli.OneLine(p.Reason))
-		})
+// printParked prints a table of the tasks, with times relative to now, or the text in none.
+func printParked(out io.Writer, all each[shard.Record], none string, now time.Time) error {
+	const head = "TOPIC\tID\tPARKED AT\tFIRST DUE\tDUE\tATTEMPTS\tBYTES\tREASON"
+	return printTable(out, head, none, all, func(p shard.Record) string {
+		attempts := "-"
+		if !p.Due.IsZero() {
+			attempts = fmt.Sprint(max(p.Attempt-1, 0))
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Topic, cli.ID(shard.ShortID(p.ID)),
+			cli.Relative(p.ReasonAt, now), cli.Relative(p.FirstDue, now), cli.Relative(p.Due, now),
+			attempts, p.PayloadBytes, cli.OneLine(p.Reason))
 	})
 }

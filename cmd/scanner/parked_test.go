@@ -53,9 +53,7 @@ func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 // parkAs parks a task as a scanner does.
 func (o *operator) parkAs(topic, id, reason string) {
 	o.t.Helper()
-	if _, err := o.store.Topic(topic).Ensure(o.t.Context(), 1); err != nil {
-		o.t.Fatal(err)
-	}
+	o.serve(topic, 1)
 	for _, r := range router.New(o.store).Topic(topic).Schedule(o.t.Context(),
 		[]shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}) {
 		if r.Err != nil {
@@ -142,9 +140,7 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 func TestAgeIsNotGuessed(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
-	if _, err := o.store.Topic("orders").Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	o.serve("orders", 1)
 	o.park("damaged")
 	o.wants(cli.Done, "damaged", "parked", "ls")
 	o.wants(cli.Done, "none match\n", "parked", "ls", "--older-than", "0s")

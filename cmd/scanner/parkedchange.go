@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // parkedVerb is a verb that changes parked tasks.
@@ -19,7 +20,7 @@ type parkedVerb struct {
 	name, done, short string
 	long              string // help for this verb only
 	confirm           cli.Confirmation
-	change            func(cmd *cobra.Command, p operate.Parked, id string) (int, error)
+	change            func(p operate.Parked, ctx context.Context, id string) (int, error)
 
 	sel         selection
 	limit, rate int
@@ -35,10 +36,7 @@ func parkedReplay(s *settings) *cobra.Command {
 consumers aren't flooded. Ctrl-C ends the pass; replayed tasks stay replayed. --dry-run
 prints how many tasks it would replay, and replays none.
 `,
-		confirm: cli.Confirmation{Deed: cli.Replays()},
-		change: func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
-			return p.Replay(cmd.Context(), id)
-		},
+		confirm: cli.Confirmation{Deed: cli.Replays()}, change: operate.Parked.Replay,
 	}
 	cmd := v.command(s)
 	f := cmd.Flags()
@@ -51,9 +49,7 @@ prints how many tasks it would replay, and replays none.
 func parkedPurge(s *settings) *cobra.Command {
 	v := &parkedVerb{
 		name: "purge", done: "purged", short: "Removes parked tasks for good; asks before it removes more than one",
-		change: func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
-			return p.Purge(cmd.Context(), id)
-		},
+		change: operate.Parked.Purge,
 	}
 	return v.command(s)
 }
@@ -85,11 +81,11 @@ func (v *parkedVerb) run(cmd *cobra.Command, s *settings) error {
 	if err := v.check(cmd, time.Now()); err != nil {
 		return err
 	}
-	rdb, store, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
+	return s.withStore(func(store *shard.Store) error { return v.work(cmd, store) })
+}
+
+// work carries out the verb, after asking if it has to.
+func (v *parkedVerb) work(cmd *cobra.Command, store *shard.Store) error {
 	bar := cli.Progress{Out: cmd.ErrOrStderr(), Name: v.name}
 	parked := operate.Parked{
 		Topic: store.Topic(v.sel.topic), Filter: v.sel.filter, Limit: v.limit, Rate: v.rate,
@@ -104,7 +100,7 @@ func (v *parkedVerb) run(cmd *cobra.Command, s *settings) error {
 		return err
 	}
 	bar.Said = time.Now() // a short pass prints no line
-	n, err := v.change(cmd, parked, v.sel.id)
+	n, err := v.change(parked, cmd.Context(), v.sel.id)
 	bar.Finish()
 	if cmd.Context().Err() != nil {
 		err = errors.New("interrupted; what was " + v.done + " stays so")
@@ -150,11 +146,11 @@ func (v *parkedVerb) ask(cmd *cobra.Command, p operate.Parked) error {
 
 // meant describes the n selected tasks.
 func (v *parkedVerb) meant(p operate.Parked, n int64) string {
-	text := fmt.Sprintf("all that is parked in topic %s%s: %s", p.Topic.Name(), narrowed(p.Filter), cli.Counted(n))
+	some := "all that"
 	if p.Limit > 0 {
-		text = fmt.Sprintf("at most %d of what is parked in topic %s%s: %s", p.Limit, p.Topic.Name(), narrowed(p.Filter),
-			cli.Counted(n))
+		some = fmt.Sprintf("at most %d of what", p.Limit)
 	}
+	text := fmt.Sprintf("%s is parked in topic %s%s: %s", some, p.Topic.Name(), p.Filter, cli.Counted(n))
 	if p.Rate > 0 && n > 0 {
 		took := time.Duration(float64(n) / float64(p.Rate) * float64(time.Second))
 		text += fmt.Sprintf(", in about %s", took.Round(time.Second))
@@ -173,17 +169,6 @@ func (v *parkedVerb) tell(cmd *cobra.Command, p operate.Parked) error {
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %s; a dry run, nothing was %s\n", v.name, v.meant(p, n), v.done)
 	return err
-}
-
-// narrowed describes the filter, "" if it selects all parked tasks.
-func narrowed(f operate.ParkedFilter) (text string) {
-	if f.Reason != "" {
-		text += fmt.Sprintf(" with %q in its reason", f.Reason)
-	}
-	if !f.Before.IsZero() {
-		text += " since before " + duetime.Text(f.Before)
-	}
-	return text
 }
 
 // checkChange is check for a verb that changes tasks: it also requires a topic and a

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -33,45 +31,24 @@ func (s *settings) connections() (*config.Config, error) {
 	return config.LoadConnections(s.path, os.Environ())
 }
 
-// open returns a client of the configured Redis.
-func (s *settings) open() (redis.UniversalClient, *shard.Store, error) {
+// withStore calls work with the fleet's data in the configured Redis.
+func (s *settings) withStore(work func(*shard.Store) error) error {
 	cfg, err := s.connections()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return connect(cfg, nil)
-}
-
-// InForce implements topicdocs.Fleet.
-func (s *settings) InForce(ctx context.Context, topic string) ([]byte, error) {
-	rdb, store, err := s.open()
+	rdb, store, err := connect(cfg, 0, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rdb.Close()
-	return store.Topic(topic).Document(ctx)
+	return work(store)
 }
 
-// Older implements topicdocs.Fleet.
-func (s *settings) Older(ctx context.Context, format int) (now time.Time, names []string, err error) {
-	rdb, store, err := s.open()
-	if err != nil {
-		return now, nil, err
-	}
-	defer rdb.Close()
-	return operate.Older(ctx, store, format)
-}
-
-// connect returns a client of the configured Redis. Log, which may be nil, receives
+// connect returns a client of the configured Redis. Limit is for writing a request, and
+// again for reading an answer; 0 means go-redis's defaults. Log, which may be nil, receives
 // messages about files that change, such as certificates.
-func connect(cfg *config.Config, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
-	return connectWithin(cfg, 0, log)
-}
-
-// connectWithin is connect with a limit for writing a request, and the same limit for
-// reading an answer. 0 means go-redis's defaults.
-func connectWithin(cfg *config.Config, limit time.Duration, log *slog.Logger) (redis.UniversalClient, *shard.Store,
-	error) {
+func connect(cfg *config.Config, limit time.Duration, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
 	options, err := cfg.Redis.Options(log)
 	if err != nil {
 		return nil, nil, err
@@ -87,36 +64,27 @@ func connectWithin(cfg *config.Config, limit time.Duration, log *slog.Logger) (r
 // to 17 MiB, so 300 KB/s are enough. An export takes no longer than that.
 const movingLimit = time.Minute
 
-// memberRedis holds a member's clients of Redis.
-type memberRedis struct {
-	store, moving *shard.Store
-	clients       []redis.UniversalClient
-}
-
-// connectMember makes the clients of a member. The client for moving tasks connects only
-// when the shard count changes.
-func connectMember(cfg *config.Config, log *slog.Logger) (*memberRedis, error) {
-	r := &memberRedis{}
-	rdb, store, err := connect(cfg, log)
-	if err != nil {
-		return nil, err
+// connectMember sets the stores of a member; done closes their clients. The client for
+// moving tasks connects only when the shard count changes.
+func connectMember(sc *scanner.Config) (done func(), err error) {
+	var clients []io.Closer
+	done = func() {
+		for _, rdb := range clients {
+			_ = rdb.Close()
+		}
 	}
-	r.clients, r.store = append(r.clients, rdb), store
-	if rdb, r.moving, err = connectWithin(cfg, movingLimit, log); err == nil {
-		r.clients = append(r.clients, rdb)
-		err = errors.Join(store.AwaitReplicas(cfg.Redis.MinReplicas), r.moving.AwaitReplicas(cfg.Redis.MinReplicas))
+	for limit, store := range map[time.Duration]**shard.Store{0: &sc.Store, movingLimit: &sc.Moving} {
+		rdb, opened, err := connect(sc.Settings, limit, sc.Log)
+		if err == nil {
+			clients, *store = append(clients, rdb), opened
+			err = opened.AwaitReplicas(sc.Settings.Redis.MinReplicas)
+		}
+		if err != nil {
+			done()
+			return nil, err
+		}
 	}
-	if err != nil {
-		r.close()
-		return nil, err
-	}
-	return r, nil
-}
-
-func (r *memberRedis) close() {
-	for _, rdb := range r.clients {
-		_ = rdb.Close()
-	}
+	return done, nil
 }
 
 func runCommand(s *settings) *cobra.Command {
@@ -162,7 +130,11 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	if err != nil {
 		return nil, nil, err
 	}
-	servers, err := connectMember(cfg, log)
+	build := cli.ReadBuild("scanner")
+	sc := scanner.Config{
+		Settings: cfg, Instance: scanner.Instance(), Version: build.Version, Commit: build.Commit, Log: log,
+	}
+	disconnect, err := connectMember(&sc)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -170,19 +142,14 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend",
 			"chmod o-rwx "+path)
 	}
-	build := cli.ReadBuild("scanner")
-	sc := scanner.Config{
-		Settings: cfg, Store: servers.store, Moving: servers.moving, Instance: scanner.Instance(), Version: build.Version,
-		Commit: build.Commit, Log: log,
-	}
 	reread, err := chooseSource(s, cfg, log, &sc)
 	if err != nil {
-		servers.close()
+		disconnect()
 		return nil, nil, err
 	}
 	ctx, unwatch := context.WithCancel(ctx)
-	done = func() { unwatch(); servers.close() }
-	go hangup{settings: s, running: cfg, reread: reread, log: log}.serve(ctx, hangups)
+	done = func() { unwatch(); disconnect() }
+	go config.Hangup{Path: s.path, Load: s.load, Running: cfg, Reread: reread, Log: log}.Serve(ctx, hangups)
 	if member, err = scanner.New(sc); err != nil {
 		done()
 		return nil, nil, err

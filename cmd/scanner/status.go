@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,18 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/livepage"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
-
-// asErrors returns the config.Errors in err, if it holds any.
-func asErrors(err error) (config.Errors, bool) {
-	var all config.Errors
-	ok := errors.As(err, &all)
-	return all, ok
-}
 
 // The bounds of --interval, and its default.
 const (
@@ -50,12 +41,7 @@ func statusCommand(s *settings) *cobra.Command {
 			if f.watched {
 				return f.watch(cmd, s)
 			}
-			rdb, store, err := s.open()
-			if err != nil {
-				return err
-			}
-			defer rdb.Close()
-			return f.print(cmd, store)
+			return s.withStore(func(store *shard.Store) error { return f.print(cmd, store) })
 		}),
 	}
 	cmd.Flags().StringVar(&f.topic, "topic", "", "only this topic; the same as TOPIC")
@@ -110,13 +96,10 @@ func (f *statusFlags) watch(cmd *cobra.Command, s *settings) error {
 	if err != nil {
 		return err
 	}
-	rdb, store, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-	w := livepage.Watch{
-		Screen: screen, Read: operate.NewReader(store, f.topic).Read, Every: f.every, Shards: f.shards, Advice: advice,
-	}
-	return w.Run(cmd.Context())
+	return s.withStore(func(store *shard.Store) error {
+		w := livepage.Watch{
+			Screen: screen, Read: operate.NewReader(store, f.topic).Read, Every: f.every, Shards: f.shards, Advice: advice,
+		}
+		return w.Run(cmd.Context())
+	})
 }

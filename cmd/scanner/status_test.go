@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +20,7 @@ import (
 func TestStatusTellsByItsExitCode(t *testing.T) {
 	t.Parallel()
 	addr, prefix := servertest.Redis(t)
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, fmt.Appendf(nil, "redis: {addrs: [%s], prefix: %s}\n", addr, prefix), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := writeFile(t, "config.yaml", fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\n", addr, prefix))
 	status := func(args ...string) (code int, out, told string) {
 		var stdout, stderr bytes.Buffer
 		code = run(t.Context(), append([]string{"status", "--config", path}, args...), &stdout, &stderr)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,14 +66,10 @@ func listedAs(id string, state task.State, due, next time.Duration, reason strin
 	return operate.Listed{Stored: s}
 }
 
-// visited returns a list function that visits the given values.
-func visited[T any](all []T) lister[T] {
-	return func(visit func(T) error) error {
-		for _, v := range all {
-			if err := visit(v); err != nil {
-				return err
-			}
-		}
+// visited returns a function that visits the given values.
+func visited[T any](all []T) each[T] {
+	return func(yield func(T) bool) error {
+		slices.Values(all)(yield)
 		return nil
 	}
 }

@@ -17,16 +17,7 @@ import (
 )
 
 func tasksCommand(s *settings) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "tasks",
-		Short: "Lists stored tasks",
-		Args:  cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls")
-		},
-	}
-	cmd.AddCommand(tasksList(s))
-	return cmd
+	return cli.Group("tasks", "Lists stored tasks", tasksList(s))
 }
 
 // tasksFlags select the tasks to list.
@@ -111,93 +102,65 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	if tasks.DueAfter, err = cli.ParseMoment("--due-after", flags.dueAfter, now); err != nil {
 		return err
 	}
-	rdb, store, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-	tasks.Topic = store.Topic(flags.topic)
-	list := listing(func(yield func(operate.Listed) bool) error { return tasks.Each(cmd.Context(), yield) })
-	if flags.format.Format == cli.Table {
-		return printTasks(cmd.OutOrStdout(), list, now)
-	}
-	tasks.Messages = true
-	return printList(cmd.OutOrStdout(), flags.format.Format, list, operate.NewTaskLine)
-}
-
-// lister visits values until the visitor fails, and returns its error or one of its own.
-type lister[T any] func(visit func(T) error) error
-
-// listing makes a lister of a function that calls yield until yield returns false.
-func listing[T any](each func(yield func(T) bool) error) lister[T] {
-	return func(visit func(T) error) error {
-		var failed error
-		err := each(func(v T) bool {
-			failed = visit(v)
-			return failed == nil
-		})
-		return cmp.Or(failed, err)
-	}
-}
-
-// printList writes a line of each visited value as JSON. If list fails, the values visited
-// before are still written completely.
-func printList[T, L any](out io.Writer, format cli.Format, list lister[T], line func(T) L) error {
-	to := cli.NewJSONList(out, format)
-	err := list(func(v T) error { return to.Add(line(v)) })
-	return cmp.Or(err, to.Close())
-}
-
-// tableRows is how many rows a longTable holds and aligns at once.
-const tableRows = 1000
-
-// printTasks prints a table of the tasks that list visits, with times relative to now.
-func printTasks(out io.Writer, list lister[operate.Listed], now time.Time) error {
-	t := longTable{out: out, head: "ID\tSTATE\tDUE\tNEXT ATTEMPT\tATTEMPTS\tREASON"}
-	return t.print("no such tasks\n", func() error {
-		return list(func(l operate.Listed) error {
-			next := "-"
-			if !l.Next.Equal(l.Due) {
-				next = cli.Relative(l.Next, now)
-			}
-			return t.row("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, cli.Relative(l.Due, now), next,
-				max(l.Attempt-1, 0), cli.OneLine(l.Reason))
-		})
+	return s.withStore(func(store *shard.Store) error {
+		tasks.Topic = store.Topic(flags.topic)
+		all := func(yield func(operate.Listed) bool) error { return tasks.Each(cmd.Context(), yield) }
+		if flags.format.Format == cli.Table {
+			return printTasks(cmd.OutOrStdout(), all, now)
+		}
+		tasks.Messages = true
+		return printList(cmd.OutOrStdout(), flags.format.Format, all, operate.NewTaskLine)
 	})
 }
 
-// longTable is a table of any number of rows. It aligns tableRows of them at a time.
-type longTable struct {
-	out  io.Writer
-	head string
-	w    *tabwriter.Writer
-	rows int
+// each calls yield with values until it returns false.
+type each[T any] func(yield func(T) bool) error
+
+// printList writes a line of each value as JSON. If all fails, the values before are still
+// written completely.
+func printList[T, L any](out io.Writer, format cli.Format, all each[T], line func(T) L) error {
+	to := cli.NewJSONList(out, format)
+	var failed error
+	err := all(func(v T) bool {
+		failed = to.Add(line(v))
+		return failed == nil
+	})
+	return cmp.Or(failed, err, to.Close())
 }
 
-// print writes the rows that work adds, or none if work adds no row. If work fails, the
-// rows that it added before are still written.
-func (t *longTable) print(none string, work func() error) error {
-	t.w = tabwriter.NewWriter(t.out, 2, 0, 2, ' ', 0)
-	err := work()
-	if err == nil && t.rows == 0 {
-		_, err = io.WriteString(t.w, none)
-	}
-	if flushed := t.w.Flush(); err == nil {
-		err = flushed
-	}
-	return err
+// printTasks prints a table of the tasks, with times relative to now.
+func printTasks(out io.Writer, all each[operate.Listed], now time.Time) error {
+	const head = "ID\tSTATE\tDUE\tNEXT ATTEMPT\tATTEMPTS\tREASON"
+	return printTable(out, head, "no such tasks\n", all, func(l operate.Listed) string {
+		next := "-"
+		if !l.Next.Equal(l.Due) {
+			next = cli.Relative(l.Next, now)
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, cli.Relative(l.Due, now),
+			next, max(l.Attempt-1, 0), cli.OneLine(l.Reason))
+	})
 }
 
-func (t *longTable) row(format string, args ...any) error {
-	if t.rows%tableRows == 0 {
-		if err := t.w.Flush(); err != nil {
-			return err
+// tableRows is how many rows printTable holds and aligns at once.
+const tableRows = 1000
+
+// printTable prints a table with a row for each value, or the text in none if there is no
+// value. If all fails, the rows before are still written.
+func printTable[T any](out io.Writer, head, none string, all each[T], row func(T) string) error {
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	rows := 0
+	var failed error
+	err := all(func(v T) bool {
+		if rows%tableRows == 0 {
+			failed = w.Flush()
+			fmt.Fprintln(w, head)
 		}
-		if _, err := fmt.Fprintln(t.w, t.head); err != nil {
-			return err
-		}
+		fmt.Fprintln(w, row(v))
+		rows++
+		return failed == nil
+	})
+	if err = cmp.Or(failed, err); err == nil && rows == 0 {
+		_, err = io.WriteString(w, none)
 	}
-	t.rows++
-	_, err := fmt.Fprintf(t.w, format+"\n", args...)
-	return err
+	return cmp.Or(err, w.Flush())
 }

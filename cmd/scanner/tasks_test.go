@@ -32,9 +32,7 @@ func TestTasksAreListedForPeopleAndScripts(t *testing.T) {
 	o := newOperator(t, "")
 	ls := func(more ...string) []string { return append([]string{"tasks", "ls", "--topic", "orders"}, more...) }
 	o.wants(cli.NotFound, "unknown topic", ls()...)
-	if _, err := o.store.Topic("orders").Ensure(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	o.serve("orders", 4)
 	o.wants(cli.Done, "no such tasks\n", ls()...)
 	o.wants(cli.Done, "[]\n", ls("-o", "json")...)
 	o.put(shard.At(time.UnixMilli(1796119200123)), "o 1", "o-2")

@@ -12,23 +12,15 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/topicdocs"
 	"github.com/duefleet/duefleet/task"
 )
 
 func topicCommand(s *settings) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "topic",
-		Short: "Lists, shows and changes the topics' documents in Consul",
-		Args:  cli.NoArguments,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, get, set, create, apply, pause, resume, rm, history or undo")
-		},
-	}
-	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s), topicCreate(s), topicApply(s),
-		topicPause(s), topicResume(s),
+	return cli.Group("topic", "Lists, shows and changes the topics' documents in Consul",
+		topicList(s), topicGet(s), topicSet(s), topicCreate(s), topicApply(s), topicPause(s), topicResume(s),
 		topicRemove(s), topicHistory(s), topicUndo(s))
-	return cmd
 }
 
 // openDocuments opens the topics' documents in the configured Consul.
@@ -36,21 +28,34 @@ func openDocuments(cfg *config.Config) (topicdocs.Documents, error) {
 	return topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 }
 
-// withConsul runs a verb's work on the documents in Consul. It fails with a
-// fileTopicsError if Consul isn't configured.
-func withConsul(s *settings, work func(c topicdocs.Documents) error) error {
+// topicWork holds the documents in Consul and the scanners that apply them, for the verbs of
+// topics.
+type topicWork struct {
+	docs     topicdocs.Documents
+	fleet    operate.Fleet
+	settings *config.Config
+}
+
+// withTopics calls a verb's work. It fails with a topicdocs.FileError if Consul isn't
+// configured.
+func withTopics(s *settings, work func(w topicWork) error) error {
 	cfg, err := s.connections()
 	if err != nil {
 		return err
 	}
 	if cfg.Consul.Addr == "" {
-		return fileTopicsError(s.path)
+		return topicdocs.FileError(s.path)
 	}
-	client, err := openDocuments(cfg)
+	docs, err := openDocuments(cfg)
 	if err != nil {
 		return err
 	}
-	return work(client)
+	rdb, store, err := connect(cfg, 0, nil)
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	return work(topicWork{docs, operate.Fleet{Store: store}, cfg})
 }
 
 // oneTopic requires a topic's name as the first argument; more checks the others.
@@ -71,8 +76,8 @@ func topicList(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Short: "Lists the topics that have a document", Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			return withConsul(s, func(c topicdocs.Documents) error {
-				docs, err := c.List(cmd.Context())
+			return withTopics(s, func(w topicWork) error {
+				docs, err := w.docs.List(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -122,8 +127,8 @@ default if the document doesn't set it; a document with mistakes is then an erro
 --effective), the document as it is stored, and its error if it has mistakes.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(c topicdocs.Documents) error {
-				doc, err := c.Find(cmd.Context(), args[0])
+			return withTopics(s, func(w topicWork) error {
+				doc, err := w.docs.Find(cmd.Context(), args[0])
 				if err == nil && effective {
 					err = doc.Err
 				}
@@ -164,8 +169,8 @@ as "consul kv put", or that is older than the history, has no time and no author
 history outlives the topic. -o json also prints the documents.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(c topicdocs.Documents) error {
-				h, _, err := c.History(cmd.Context(), args[0])
+			return withTopics(s, func(w topicWork) error {
+				h, _, err := w.docs.History(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,8 +64,8 @@ func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
 		return fmt.Errorf("no topics in %s", f.path)
 	}
 	out := cmd.OutOrStdout()
-	return withConsul(s, func(c topicdocs.Documents) error {
-		plans, err := c.PlanAll(cmd.Context(), docs)
+	return withTopics(s, func(w topicWork) error {
+		plans, err := w.docs.PlanAll(cmd.Context(), docs)
 		if err != nil {
 			return err
 		}
@@ -77,34 +76,30 @@ func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
 			fmt.Fprintf(out, "as in the file already: %d of %d topics\n", same, len(docs))
 		}
 		for _, p := range plans {
-			if err := s.refuseOlder(cmd, p); err != nil {
+			if err := w.refuseOlder(cmd, p); err != nil {
 				return err
 			}
 		}
+		text := "nothing to change"
+		if f.dry {
+			text = "a dry run, nothing was written"
+		}
 		if f.dry || len(plans) == 0 {
-			return printDryRun(out, f.dry)
+			_, err := fmt.Fprintln(out, text)
+			return err
 		}
 		if err := f.confirm.Ask(cmd, "write "+topicdocs.Names(plans)); err != nil {
 			return err
 		}
-		return writeAll(cmd, s, c, plans, f.told)
+		return w.writeAll(cmd, plans, f.told)
 	})
-}
-
-func printDryRun(out io.Writer, dry bool) error {
-	text := "nothing to change"
-	if dry {
-		text = "a dry run, nothing was written"
-	}
-	_, err := fmt.Fprintln(out, text)
-	return err
 }
 
 // writeAll writes the plans, and reports whether scanners apply each topic;
 // operate.Patience covers all topics together.
-func writeAll(cmd *cobra.Command, s *settings, c topicdocs.Documents, plans []topicdocs.Plan, told verdict) error {
+func (w topicWork) writeAll(cmd *cobra.Command, plans []topicdocs.Plan, told verdict) error {
 	var written []config.Document
-	err := c.CommitAll(cmd.Context(), plans, authorOf(cmd), func(done topicdocs.Committed) error {
+	err := w.docs.CommitAll(cmd.Context(), plans, authorOf(cmd), func(done topicdocs.Committed) error {
 		written = append(written, done.Document)
 		return printWritten(cmd, done)
 	})
@@ -114,7 +109,7 @@ func writeAll(cmd *cobra.Command, s *settings, c topicdocs.Documents, plans []to
 	told.until = time.Now().Add(operate.Patience)
 	var errs []error
 	for _, doc := range written {
-		errs = append(errs, told.await(cmd, s, doc))
+		errs = append(errs, told.await(cmd, w.fleet, doc))
 	}
 	return errors.Join(errs...)
 }
@@ -140,12 +135,12 @@ It reports whether the live scanners apply the document, as "scanner topic set" 
 			if cmd.Flags().Changed("to") && to == 0 {
 				return cli.UsageError("--to 0: changes count from 1")
 			}
-			return withConsul(s, func(c topicdocs.Documents) error {
-				doc, err := undo(cmd, c, args[0], to, dry)
+			return withTopics(s, func(w topicWork) error {
+				doc, err := w.undo(cmd, args[0], to, dry)
 				if err != nil || dry {
 					return err
 				}
-				return told.await(cmd, s, doc)
+				return told.await(cmd, w.fleet, doc)
 			})
 		}),
 	}
@@ -159,8 +154,8 @@ It reports whether the live scanners apply the document, as "scanner topic set" 
 
 // undo writes the document that change to left, or if to is 0 the one from before the
 // newest change, and returns it.
-func undo(cmd *cobra.Command, c topicdocs.Documents, topic string, to uint64, dry bool) (config.Document, error) {
-	plan, removed, err := c.PlanUndo(cmd.Context(), topic, to)
+func (w topicWork) undo(cmd *cobra.Command, topic string, to uint64, dry bool) (config.Document, error) {
+	plan, removed, err := w.docs.PlanUndo(cmd.Context(), topic, to)
 	if err != nil {
 		return plan.Found, err
 	}
@@ -169,7 +164,7 @@ func undo(cmd *cobra.Command, c topicdocs.Documents, topic string, to uint64, dr
 		return plan.Found, err
 	}
 	printPlan(cmd.OutOrStdout(), plan)
-	doc, err := write(cmd, c, plan, dry)
+	doc, err := w.write(cmd, plan, dry)
 	if err == nil && removed && !dry {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s is back; tasks that were purged with it are not\n", topic)
 	}

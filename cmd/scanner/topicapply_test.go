@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,16 +11,6 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/topicdocs"
 )
-
-// file writes a file of topics.
-func (o *operator) file(text string) (path string) {
-	o.t.Helper()
-	path = filepath.Join(o.t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		o.t.Fatal(err)
-	}
-	return path
-}
 
 // applied is the text of a file of topics.
 const applied = "orders: {shards: 8, declare: {queue: q}}\nmails: {rate: 5}\nsame: {rate: 1}\nbroken: {}\n"
@@ -34,7 +23,7 @@ func TestApplyMakesTopicsWhatAFileSays(t *testing.T) {
 	before := map[string]string{"orders": "shards: 4 # few\n", "same": "rate: 1 # ours\n", "other": "rate: 2\n",
 		"broken": "shards: 0\n"}
 	o.puts(before)
-	path := o.file(applied)
+	path := writeFile(t, "topics.yaml", applied)
 	o.golden("topic_apply", "topic", "apply", "-f", path, "--dry-run")
 	o.wants(cli.Usage, "this would write topics broken, mails, orders: without a terminal to ask on it needs --yes; "+
 		"nothing was written", "topic", "apply", "-f", path)
@@ -52,7 +41,7 @@ func TestApplyMakesTopicsWhatAFileSays(t *testing.T) {
 	}
 	o.wants(cli.Done, "as in the file already: 4 of 4 topics\nnothing to change\n", "topic", "apply", "-f", path)
 	o.wantsHistory("mails", "apply made: rate=5")
-	configuration := o.file("redis: {addrs: [nowhere:1]}\ntopics:\n  mails: {rate: 6}\n")
+	configuration := writeFile(t, "topics.yaml", "redis: {addrs: [nowhere:1]}\ntopics:\n  mails: {rate: 6}\n")
 	o.wants(cli.Done, "mails.rate: 5 -> 6\ntopic mails written\n", "topic", "apply", "--file", configuration, "--yes",
 		"--no-wait")
 }
@@ -73,7 +62,7 @@ func TestApplyChecksAllBeforeTheFirst(t *testing.T) {
 		"":                                            "no topics in ",
 		"topics: {}\n":                                "no topics in ",
 	} {
-		o.wants(cli.Failed, part, "topic", "apply", "--yes", "-f", o.file(text))
+		o.wants(cli.Failed, part, "topic", "apply", "--yes", "-f", writeFile(t, "topics.yaml", text))
 	}
 	o.wants(cli.Failed, "no such file", "topic", "apply", "--yes", "-f", filepath.Join(t.TempDir(), "none"))
 	o.wants(cli.Usage, "name a file", "topic", "apply", "--yes")
@@ -96,7 +85,7 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	docs, err := config.ReadTopics(o.file("a: {}\nb: {rate: 2}\nc: {}\n"))
+	docs, err := config.ReadTopics(writeFile(t, "topics.yaml", "a: {}\nb: {rate: 2}\nc: {}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +116,7 @@ func TestApplyTellsOfEachTopic(t *testing.T) {
 	m.Blocked, m.Troubles = map[string]string{"a": "not_found"}, map[string]string{"a": "no exchange"}
 	says.Store(&m)
 	o.heard("one", func(m balance.Member) bool { return len(m.Blocked) > 0 })
-	path := o.file("a: {}\nb: {}\n")
+	path := writeFile(t, "topics.yaml", "a: {}\nb: {}\n")
 	code, text := o.call("topic", "apply", "--yes", "-f", path)
 	if code != cli.Failed || !strings.Contains(text, "topic b: applied by 1 scanner\n") ||
 		!strings.Contains(text, "topic a: blocked by 1 scanner: no exchange") {

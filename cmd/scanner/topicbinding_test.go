@@ -102,8 +102,6 @@ func TestTheOldQueueIsUnboundOnceScannersApplied(t *testing.T) {
 	if _, err := ch.QueueDelete("old.due", false, false, false); err != nil {
 		t.Fatal(err)
 	}
-	if got := o.found("topic orders old queue"); got != "" {
-		t.Errorf("doctor, when it is gone: %s", got)
-	}
+	o.finds("when it is gone", "topic orders old queue", "")
 	o.wants(cli.Done, "queue old.due is unbound", "topic", "set", "orders", "rate=9", "--unbind-old")
 }

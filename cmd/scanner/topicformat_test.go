@@ -2,8 +2,6 @@ package main
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,10 +18,7 @@ func TestAnOldScannerIsNotToRefuseDeadLetters(t *testing.T) {
 	says := o.member("old")
 	says.Store(&balance.Member{Applied: math.MaxInt64, Format: config.FormatPausedUntil})
 	o.heard("old", func(m balance.Member) bool { return m.Format == config.FormatPausedUntil })
-	file := filepath.Join(t.TempDir(), "topics.yaml")
-	if err := os.WriteFile(file, []byte("orders: {declare: {queue: q, dead_letter: dead}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, "topics.yaml", "orders: {declare: {queue: q, dead_letter: dead}}\n")
 	const refused = "which would refuse declare.dead_letter: old; nothing was written"
 	settings := []string{"orders", "declare.queue=q", "declare.dead_letter=dead", "--no-wait"}
 	o.wants(cli.Done, "written", "topic", "set", "orders", "declare.queue=q", "--no-wait")

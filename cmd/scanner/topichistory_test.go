@@ -133,9 +133,7 @@ func TestUndoAfterABrokenWriteAndAPause(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
-	if _, err := o.store.Topic("orders").Ensure(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	o.serve("orders", 4)
 	if err := o.store.Topic("orders").Keep(t.Context(), "", []byte("rate: 5\n")); err != nil { // as a scanner does
 		t.Fatal(err)
 	}

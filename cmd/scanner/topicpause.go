@@ -9,7 +9,6 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/topicdocs"
-	"github.com/duefleet/duefleet/task"
 )
 
 // pauseLong is the help that pause and resume share.
@@ -70,20 +69,24 @@ func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
 	if _, err := cli.ParseMoment("--until", v.until, time.Now()); err != nil {
 		return err
 	}
-	err := withConsul(s, func(c topicdocs.Documents) error {
-		assignments, warning, err := v.pause(cmd).Assignments(cmd.Context(), s, topic)
+	pause := v.pause(cmd)
+	err := withTopics(s, func(w topicWork) error {
+		assignments, warning, err := pause.Assignments(cmd.Context(), w.fleet, topic)
 		if err = errors.Join(err, printWarning(cmd, topic, warning)); err != nil {
 			return err
 		}
-		doc, err := set(cmd, s, c, topic, topicdocs.Edit{Assignments: assignments, Fleet: s}, false)
+		doc, err := w.set(cmd, topic, topicdocs.Edit{Assignments: assignments, Fleet: w.fleet}, false)
 		if err != nil {
 			return err
 		}
-		return v.told.await(cmd, s, doc)
+		return v.told.await(cmd, w.fleet, doc)
 	})
-	var inFile fileTopicsError
-	if errors.As(err, &inFile) {
-		return pauseInFile(cmd, s, topic, v.pausing, v.until != "")
+	var inFile topicdocs.FileError
+	if !errors.As(err, &inFile) {
+		return err
+	}
+	if err = topicdocs.PauseInFile(s.path, s.load, topic, cmd.Name(), pause); err == nil {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: nothing to change, paused is %t in %s\n", topic, v.pausing, s.path)
 	}
 	return err
 }
@@ -105,51 +108,4 @@ func (v *pauseVerb) pause(cmd *cobra.Command) topicdocs.Pause {
 		}
 	}
 	return p
-}
-
-// fileTopicsError is the error of verbs that need Consul when topics come from the
-// configuration file. Its value is the file's path, "" if --config wasn't given.
-type fileTopicsError string
-
-func (e fileTopicsError) Error() string {
-	if e == "" {
-		return "consul.addr is empty, and `scanner topic` reads and writes topics in consul only: name a file with " +
-			"--config, or Consul with DUEFLEET_CONSUL_ADDR"
-	}
-	return fmt.Sprintf("topics are set in the configuration file: consul.addr is empty, and `scanner topic` reads and "+
-		"writes topics in consul only; edit topics in %s%s",
-		string(e), rereading)
-}
-
-// rereading tells when an edit of the file takes effect.
-const rereading = ", the file of each scanner: one that runs reads it within a second, at once on SIGHUP (systemctl " +
-	"reload)"
-
-// pauseInFile returns an error that tells how to pause or resume a topic in the
-// configuration file, which this command doesn't write. It returns nil if the file
-// already has that state and no end is asked for.
-func pauseInFile(cmd *cobra.Command, s *settings, topic string, paused, ends bool) error {
-	if s.path == "" {
-		return fileTopicsError("")
-	}
-	cfg, err := s.load()
-	if err != nil {
-		return fmt.Errorf("%w; fix that first, scanners would not read the file: %w", fileTopicsError(s.path), err)
-	}
-	t, there := cfg.Topics[topic]
-	switch {
-	case !there:
-		return fmt.Errorf("no topic %s in %s, where topics are set, as consul.addr is empty: %w", topic, s.path,
-			task.ErrNotFound)
-	case t.Paused == paused && !ends:
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: nothing to change, paused is %t in %s\n", topic, paused, s.path)
-		return err
-	}
-	write := fmt.Sprintf("paused: %t", paused)
-	if ends {
-		write += ", and the time as in paused_until: 2026-12-01T10:00:00Z,"
-	}
-	return fmt.Errorf("topic %s is set in the configuration file, as consul.addr is empty, and `scanner topic %s` "+
-		"writes to consul only: write %s under topics.%s in %s%s",
-		topic, cmd.Name(), write, topic, s.path, rereading)
 }

@@ -49,7 +49,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if err != nil {
 		return err
 	}
-	rdb, store, err := connect(cfg, nil)
+	rdb, store, err := connect(cfg, 0, nil)
 	if err != nil {
 		return err
 	}
@@ -62,9 +62,15 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if unknown != nil && !errors.Is(unknown, task.ErrUnknownTopic) {
 		return unknown
 	}
-	client, doc, err := findDocument(cmd, cfg, topic)
-	if err != nil {
-		return err
+	var docs topicdocs.Documents
+	var doc config.Document // without an index if there is none
+	if cfg.Consul.Addr != "" {
+		if docs, err = openDocuments(cfg); err == nil {
+			doc, _, err = docs.Read(cmd.Context(), topic)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if unknown != nil && doc.Index == 0 {
 		return unknown
@@ -77,7 +83,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 		return err
 	}
 	if doc.Index > 0 {
-		removed, err := client.Remove(cmd.Context(), doc, authorOf(cmd))
+		removed, err := docs.Remove(cmd.Context(), doc, authorOf(cmd))
 		if err == nil {
 			err = printUnkept(cmd, topic, removed)
 		}
@@ -93,19 +99,6 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	return err
 }
 
-// findDocument returns a topic's document, without an index if there is none or Consul
-// isn't configured.
-func findDocument(cmd *cobra.Command, cfg *config.Config, topic string) (c topicdocs.Documents, doc config.Document,
-	err error) {
-	if cfg.Consul.Addr == "" {
-		return c, doc, nil
-	}
-	if c, err = openDocuments(cfg); err == nil {
-		doc, _, err = c.Read(cmd.Context(), topic)
-	}
-	return c, doc, err
-}
-
 // anyName requires one argument. It accepts names that no topic may have.
 func anyName(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || args[0] == "" {
@@ -117,21 +110,21 @@ func anyName(cmd *cobra.Command, args []string) error {
 // removeMisnamed removes a document whose name no topic may have. Redis holds nothing
 // under such a name.
 func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Confirmation) error {
-	err := withConsul(s, func(c topicdocs.Documents) error {
-		doc, err := c.Misnamed(cmd.Context(), name)
+	err := withTopics(s, func(w topicWork) error {
+		doc, err := w.docs.Misnamed(cmd.Context(), name)
 		if err != nil {
 			return err
 		}
 		if err := confirm.Ask(cmd, fmt.Sprintf("delete the document %q, which is no topic's", name)); err != nil {
 			return err
 		}
-		if err := c.RemoveMisnamed(cmd.Context(), doc); err != nil {
+		if err := w.docs.RemoveMisnamed(cmd.Context(), doc); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "document %q removed\n", name)
 		return err
 	})
-	var inFile fileTopicsError
+	var inFile topicdocs.FileError
 	if errors.As(err, &inFile) {
 		return cli.UsageError(task.CheckTopic(name).Error())
 	}
@@ -139,8 +132,8 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Co
 }
 
 // unbindOld removes the bindings that earlier documents of a topic left.
-func unbindOld(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic string) error {
-	doc, gone, err := c.UnbindOld(cmd.Context(), topic, broker{s})
+func (w topicWork) unbindOld(cmd *cobra.Command, topic string) error {
+	doc, gone, err := w.docs.UnbindOld(cmd.Context(), topic, w.fleet, w.unbind)
 	if err != nil {
 		return err
 	}
@@ -156,29 +149,10 @@ func unbindOld(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic str
 	return err
 }
 
-// broker is the configured RabbitMQ; it implements topicdocs.Broker.
-type broker struct{ settings *settings }
-
-// Applied implements topicdocs.Broker.
-func (b broker) Applied(ctx context.Context, doc config.Document) error {
-	said, err := verdict{}.ask(ctx, b.settings, doc)
-	if err != nil {
-		return fmt.Errorf("nothing was unbound, because it isn't known whether scanners apply the document: %w", err)
-	}
-	if !said.Everywhere() {
-		return fmt.Errorf("nothing was unbound, because not all scanners apply the document: %s; then try again: "+
-			"scanner topic set %s --unbind-old", said.Text(), doc.Name)
-	}
-	return nil
-}
-
-// Unbind implements topicdocs.Broker.
-func (b broker) Unbind(ctx context.Context, left []config.Binding) error {
-	cfg, err := b.settings.connections()
-	if err != nil {
-		return err
-	}
-	secure, err := cfg.RabbitMQ.TLS.Config()
+// unbind removes bindings at the configured RabbitMQ.
+func (w topicWork) unbind(ctx context.Context, left []config.Binding) error {
+	rabbit := w.settings.RabbitMQ
+	secure, err := rabbit.TLS.Config()
 	if err != nil {
 		return fmt.Errorf("rabbitmq.tls: %w", err)
 	}
@@ -187,7 +161,7 @@ func (b broker) Unbind(ctx context.Context, left []config.Binding) error {
 		bindings[i] = forward.Binding(b)
 	}
 	return forward.Unbind(ctx, forward.Config{
-		URLs: cfg.RabbitMQ.URLs, TLS: secure, Name: "duefleet topic set",
+		URLs: rabbit.URLs, TLS: secure, Name: "duefleet topic set",
 		Advice: func(text string) string { return config.Advice("rabbitmq", text) },
 	}, bindings)
 }

@@ -59,7 +59,7 @@ Ctrl-C end only the waiting: the change goes on.`,
 			if cmd.Flags().Changed("timeout") && (!f.wait || f.timeout < 0) {
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
-			return withConsul(s, func(c topicdocs.Documents) error { return f.run(cmd, s, c, args) })
+			return withTopics(s, func(w topicWork) error { return f.run(cmd, w, args) })
 		}),
 	}
 	cmd.ValidArgsFunction = s.completeAssignments
@@ -90,22 +90,22 @@ func (f *setFlags) register(cmd *cobra.Command) {
 }
 
 // run writes the topic's document, and then waits and unbinds as the flags ask.
-func (f *setFlags) run(cmd *cobra.Command, s *settings, c topicdocs.Documents, args []string) error {
+func (f *setFlags) run(cmd *cobra.Command, w topicWork, args []string) error {
 	if f.old && len(args) == 1 {
-		return unbindOld(cmd, s, c, args[0])
+		return w.unbindOld(cmd, args[0])
 	}
-	doc, err := set(cmd, s, c, args[0], topicdocs.Edit{Assignments: args[1:], Replace: f.replace, Likely: true}, f.dry)
+	doc, err := w.set(cmd, args[0], topicdocs.Edit{Assignments: args[1:], Replace: f.replace, Likely: true}, f.dry)
 	if f.dry {
 		return err
 	}
 	if err == nil && f.wait {
-		err = awaitShards(cmd, s, c, doc, f.timeout)
+		err = w.awaitShards(cmd, doc, f.timeout)
 	}
 	if err == nil {
-		err = f.told.await(cmd, s, doc)
+		err = f.told.await(cmd, w.fleet, doc)
 	}
 	if err == nil && f.old {
-		err = unbindOld(cmd, s, c, args[0])
+		err = w.unbindOld(cmd, args[0])
 	}
 	return err
 }
@@ -122,12 +122,12 @@ document stays as it is and the exit code is 1.`,
 		Example: `  scanner topic create orders shards=8 declare.queue=orders.due declare.dead_letter=orders.dead`,
 		Args:    oneTopic(func(*cobra.Command, []string) error { return nil }),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(c topicdocs.Documents) error {
-				doc, err := set(cmd, s, c, args[0], topicdocs.Edit{Assignments: args[1:], Create: true}, dry)
+			return withTopics(s, func(w topicWork) error {
+				doc, err := w.set(cmd, args[0], topicdocs.Edit{Assignments: args[1:], Create: true}, dry)
 				if err != nil || dry {
 					return err
 				}
-				return told.await(cmd, s, doc)
+				return told.await(cmd, w.fleet, doc)
 			})
 		}),
 	}
@@ -141,11 +141,10 @@ document stays as it is and the exit code is 1.`,
 
 // set changes a document, prints the difference, and returns the resulting document. If
 // e.Likely is true and somebody can be asked, it asks before it creates a topic.
-func set(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic string, e topicdocs.Edit,
-	dry bool) (config.Document, error) {
+func (w topicWork) set(cmd *cobra.Command, topic string, e topicdocs.Edit, dry bool) (config.Document, error) {
 	ask := e.Likely && cli.OnTerminal(cmd.InOrStdin()) && cli.OnTerminal(cmd.ErrOrStderr())
 	e.Likely = e.Likely && !ask
-	plan, err := c.Plan(cmd.Context(), topic, e)
+	plan, err := w.docs.Plan(cmd.Context(), topic, e)
 	if err != nil {
 		return plan.Found, err
 	}
@@ -154,27 +153,27 @@ func set(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic string, e
 		return plan.Found, err
 	}
 	printPlan(cmd.OutOrStdout(), plan)
-	if err := s.refuseOlder(cmd, plan); err != nil {
+	if err := w.refuseOlder(cmd, plan); err != nil {
 		return plan.Found, err
 	}
 	if plan.Fixed {
 		fmt.Fprintf(cmd.OutOrStdout(), "topic %s: its mistakes are fixed\n", topic)
 	}
 	if ask && !dry && plan.Found.Index == 0 {
-		if err := confirmNew(cmd, c, topic); err != nil {
+		if err := w.confirmNew(cmd, topic); err != nil {
 			return plan.Found, err
 		}
 	}
-	return write(cmd, c, plan, dry)
+	return w.write(cmd, plan, dry)
 }
 
 // write writes a plan and returns the result; if dry, it only says that it doesn't.
-func write(cmd *cobra.Command, c topicdocs.Documents, plan topicdocs.Plan, dry bool) (config.Document, error) {
+func (w topicWork) write(cmd *cobra.Command, plan topicdocs.Plan, dry bool) (config.Document, error) {
 	if dry {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: a dry run, nothing was written\n", plan.After.Name)
 		return plan.Found, err
 	}
-	done, err := c.Commit(cmd.Context(), plan, authorOf(cmd))
+	done, err := w.docs.Commit(cmd.Context(), plan, authorOf(cmd))
 	if err == nil {
 		err = printWritten(cmd, done)
 	}
@@ -217,8 +216,8 @@ func printPlan(out io.Writer, p topicdocs.Plan) {
 
 // refuseOlder fails if live scanners would refuse a plan's document because they don't
 // know one of its settings.
-func (s *settings) refuseOlder(cmd *cobra.Command, p topicdocs.Plan) error {
-	warning, err := p.RefuseOlder(cmd.Context(), s)
+func (w topicWork) refuseOlder(cmd *cobra.Command, p topicdocs.Plan) error {
+	warning, err := p.RefuseOlder(cmd.Context(), w.fleet)
 	return errors.Join(err, printWarning(cmd, p.After.Name, warning))
 }
 
@@ -231,8 +230,8 @@ func printWarning(cmd *cobra.Command, topic, warning string) (err error) {
 }
 
 // confirmNew asks whether to create a new topic.
-func confirmNew(cmd *cobra.Command, c topicdocs.Documents, topic string) error {
-	slip, err := c.Slip(cmd.Context(), topic)
+func (w topicWork) confirmNew(cmd *cobra.Command, topic string) error {
+	slip, err := w.docs.Slip(cmd.Context(), topic)
 	if err != nil {
 		return err
 	}

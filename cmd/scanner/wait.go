@@ -11,24 +11,17 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/livepage"
 	"github.com/duefleet/duefleet/internal/operate"
-	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 // waitTimeout is the default of --timeout.
 const waitTimeout = 10 * time.Minute
 
 // awaitShards waits until a topic has its document's shard count, and shows the progress.
-func awaitShards(cmd *cobra.Command, s *settings, c topicdocs.Documents, doc config.Document,
-	timeout time.Duration) error {
-	rdb, store, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
+func (w topicWork) awaitShards(cmd *cobra.Command, doc config.Document, timeout time.Duration) error {
 	progress := cli.Progress{Out: cmd.ErrOrStderr(), Name: "moving " + doc.Name}
-	w := operate.Waiting{
-		Store: store, Topic: doc.Name, Shards: doc.Topic.Shards,
-		Superseded: func(ctx context.Context) error { return c.Superseded(ctx, doc) },
+	waiting := operate.Waiting{
+		Store: w.fleet.Store, Topic: doc.Name, Shards: doc.Topic.Shards,
+		Superseded: func(ctx context.Context) error { return w.docs.Superseded(ctx, doc) },
 		Show: func(t *operate.TopicStatus) {
 			if t == nil {
 				progress.Say(func() string { return fmt.Sprintf("topic %s: no scanner runs; the change waits for one", doc.Name) })
@@ -39,7 +32,7 @@ func awaitShards(cmd *cobra.Command, s *settings, c topicdocs.Documents, doc con
 			})
 		},
 	}
-	err = w.Run(cmd.Context(), timeout)
+	err := waiting.Run(cmd.Context(), timeout)
 	progress.Finish()
 	if err != nil {
 		return err
@@ -64,11 +57,11 @@ func (v *verdict) register(cmd *cobra.Command) {
 // most, and prints the result. It fails if one of them refuses the document or can't
 // deliver the topic with it. Scanners that can't be asked, or don't report in time, are
 // no failure: await mentions them on standard error, and they read the document later.
-func (v verdict) await(cmd *cobra.Command, s *settings, doc config.Document) error {
+func (v verdict) await(cmd *cobra.Command, fleet operate.Fleet, doc config.Document) error {
 	if v.skip {
 		return nil
 	}
-	found, err := v.ask(cmd.Context(), s, doc)
+	found, err := fleet.Await(cmd.Context(), doc.Name, doc.Index, v.until)
 	switch {
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("topic %s: written; interrupted before scanners reported whether they apply it", doc.Name)
@@ -76,7 +69,7 @@ func (v verdict) await(cmd *cobra.Command, s *settings, doc config.Document) err
 		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: written; it isn't known whether scanners apply it: %v\n", doc.Name,
 			err)
 		return err
-	case len(found.Refused) > 0 || len(found.Blocked) > 0 && !v.pausing:
+	case found.Bad(v.pausing):
 		return fmt.Errorf("topic %s: %s", doc.Name, found.Text())
 	case !found.Final():
 		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: %s; see `scanner status --topic %s`\n", doc.Name, found.Text(),
@@ -85,14 +78,4 @@ func (v verdict) await(cmd *cobra.Command, s *settings, doc config.Document) err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: %s\n", doc.Name, found.Text())
 	return err
-}
-
-// ask returns the verdict on a document, after waiting for it to be final.
-func (v verdict) ask(ctx context.Context, s *settings, doc config.Document) (operate.Verdict, error) {
-	rdb, store, err := s.open()
-	if err != nil {
-		return operate.Verdict{}, err
-	}
-	defer rdb.Close()
-	return operate.AwaitVerdict(ctx, store, doc.Name, doc.Index, v.until)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -88,6 +89,11 @@ func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
 		members = append(members, m)
 	}
 	return members, nil
+}
+
+// Live returns the members that are alive.
+func Live(members []Member) []Member {
+	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return !m.Alive })
 }
 
 // HeartbeatConfig configures the Heartbeat of one member. All fields are required.

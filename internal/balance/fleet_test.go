@@ -15,6 +15,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
@@ -36,9 +37,7 @@ func newFleet(t *testing.T) *fleet {
 
 func (f *fleet) ok(err error) {
 	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check.OK(f.t, err)
 }
 
 // silent sets an instance's last heartbeat to some time ago.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestQuantilesOfAFleet: several members count tasks and report the counts. A quantile is
@@ -27,13 +29,9 @@ func TestQuantilesOfAFleet(t *testing.T) {
 		var all TopicNote
 		for _, m := range members {
 			note, err := json.Marshal(TopicNote{Lateness: m})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var heard TopicNote
-			if err := json.Unmarshal(note, &heard); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, json.Unmarshal(note, &heard))
 			all = all.Plus(heard)
 		}
 		slices.Sort(late)

@@ -58,6 +58,23 @@ func Verb(work func(cmd *cobra.Command, args []string) error) func(*cobra.Comman
 	}
 }
 
+// Group returns a command that only holds other commands. Without one of them it is a
+// UsageError that names them.
+func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	names := make([]string, len(verbs))
+	for i, verb := range verbs {
+		names[i] = verb.Name()
+	}
+	last := len(names) - 1
+	text := strings.TrimPrefix(strings.Join(names[:last], ", ")+" or "+names[last], " or ")
+	group := &cobra.Command{
+		Use: use, Short: short, Args: NoArguments,
+		RunE: func(*cobra.Command, []string) error { return UsageError("name a command: " + text) },
+	}
+	group.AddCommand(verbs...)
+	return group
+}
+
 // NoArguments refuses arguments that are neither a flag nor a command.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestIDsAreShownAsTheyAre: a plain ID stays as it is. Every other ID is a JSON string,
@@ -52,9 +54,7 @@ func TestAListIsAnArrayOrLines(t *testing.T) {
 		var out strings.Builder
 		list := NewJSONList(&out, c.format)
 		for _, v := range []string{"<1>", "<2>"}[:c.n] {
-			if err := list.Add(v); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, list.Add(v))
 		}
 		if err := list.Close(); err != nil || out.String() != want {
 			t.Errorf("%s of %d: %q, %v; want %q", c.format, c.n, out.String(), err, want)

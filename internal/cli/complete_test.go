@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestVersionTellsOfTheBuild: it has what the build recorded, and the release if it recorded nothing.
@@ -74,9 +76,7 @@ func TestShellsComplete(t *testing.T) {
 		root.SetOut(&out)
 		root.SetErr(&bytes.Buffer{})
 		root.SetArgs(append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(line, " ")...))
-		if err := root.Execute(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, root.Execute())
 		if got := strings.Join(strings.Fields(out.String()), " "); got != want {
 			t.Errorf("%q is completed by %q, want %q", line, got, want)
 		}

@@ -3,6 +3,8 @@ package config
 import (
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestCertificatesEnd: Expires returns when the first certificate in the current file ends.
@@ -11,9 +13,7 @@ func TestCertificatesEnd(t *testing.T) {
 	cert, key := certificate(t)
 	files := "ca_file: " + cert + ", cert_file: " + cert + ", key_file: " + key
 	cfg, err := decode("c", []byte("redis: {tls: {enabled: true, "+files+"}}"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	all, err := cfg.Certificates()
 	if err != nil || len(all) != 1 || all[0].Use != "redis" || all[0].File != cert {
 		t.Fatalf("got %+v, %v; want one file of redis", all, err)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,11 +25,13 @@ func Complete(t Topic) []byte {
 }
 
 // Assignments returns the completions of an assignment such as declare.queue=. Before the
-// =, they are the keys in order. After the =, they are the words that the key accepts.
-func Assignments(begun string) (all []string) {
+// =, they are the keys in order. After the =, they are the words that the key accepts. They
+// leave out the keys of assignments that are there already.
+func Assignments(begun string, there []string) (all []string) {
 	key, _, valued := strings.Cut(begun, "=")
 	for _, f := range topicFields() {
 		switch {
+		case slices.ContainsFunc(there, func(a string) bool { return strings.HasPrefix(a, f.key+"=") }):
 		case !valued && strings.HasPrefix(f.key, key):
 			all = append(all, f.key+"=")
 		case valued && f.key == key:

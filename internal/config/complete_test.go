@@ -3,6 +3,8 @@ package config
 import (
 	"reflect"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestACompleteDocumentIsTheSameTopic: it has every key, except the end and the reason of a
@@ -17,9 +19,7 @@ func TestACompleteDocumentIsTheSameTopic(t *testing.T) {
 		"declare: {queue: q, dead_letter: d}\n", "intake: {}\n", "intake: {exchange: in, type: fanout, headers: true}\n",
 	} {
 		want, err := ParseTopic("orders", []byte(doc))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		complete := Complete(want)
 		got, err := ParseTopic("orders", complete)
 		if err != nil || !reflect.DeepEqual(got, want) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -128,10 +127,7 @@ func (t TLS) roots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil
 	}
-	if err := regular(t.CAFile); err != nil {
-		return nil, err
-	}
-	pem, err := os.ReadFile(t.CAFile)
+	pem, err := readRegular(t.CAFile)
 	if err != nil {
 		return nil, err
 	}

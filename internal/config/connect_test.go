@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -36,22 +37,16 @@ func certificateUntil(t *testing.T, end time.Time) string {
 func newCertificate(t *testing.T, end time.Time) (certPEM, keyPEM string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: []string{"redis.test"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})),
 		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
 }
@@ -60,9 +55,7 @@ func TestTLSProvesBothSides(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	ours, err := TLS{Enabled: true, CAFile: cert, CertFile: cert, KeyFile: key, ServerName: "redis.test"}.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	theirs := &tls.Config{Certificates: ours.Certificates, ClientAuth: tls.RequireAndVerifyClientCert,
 		ClientCAs: ours.RootCAs}
 	client, server := net.Pipe()
@@ -120,13 +113,9 @@ func TestRedisOptionsChooseTheClient(t *testing.T) {
 		"redis: {addrs: [a:1, b:1], master_name: m, db: 3}": "*redis.Client",
 	} {
 		cfg, err := decode("c", []byte(doc), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		opts, err := cfg.Redis.Options(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		client := redis.NewUniversalClient(opts)
 		if got := typeName(client); got != want {
 			t.Errorf("%s: got %s, want %s", doc, got, want)
@@ -151,13 +140,9 @@ func TestRedisOptionsConnect(t *testing.T) {
 	addr, prefix := servertest.Redis(t)
 	cfg, err := decode("c", nil, []string{"DUEFLEET_REDIS_ADDRS=" + addr, "DUEFLEET_REDIS_PREFIX=" + prefix,
 		"DUEFLEET_REDIS_DB=0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	opts, err := cfg.Redis.Options(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = wait.Hang, wait.Hang, wait.Hang
 	client := redis.NewUniversalClient(opts)
 	defer client.Close()

@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestABrokenTopicDoesNotHideTheConnections(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	doc := "redis: {prefix: mine}\ntopics:\n  orders: {shards: 99999}\n  bad topic: {}\n"
-	if err := os.WriteFile(path, []byte(doc), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(doc), 0o600))
 	if _, err := Load(path, nil); err == nil {
 		t.Fatal("Load took a broken topic")
 	}
@@ -21,9 +21,7 @@ func TestABrokenTopicDoesNotHideTheConnections(t *testing.T) {
 	if err != nil || cfg.Redis.Prefix != "mine" || len(cfg.Topics) != 0 {
 		t.Fatalf("got %+v, %v", cfg, err)
 	}
-	if err := os.WriteFile(path, []byte("redis: {prefixx: mine}\n"+doc), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte("redis: {prefixx: mine}\n"+doc), 0o600))
 	if _, err := LoadConnections(path, nil); err == nil || !strings.Contains(err.Error(), "prefixx") {
 		t.Fatalf("an error in the connections: %v", err)
 	}

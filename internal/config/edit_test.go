@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestEditMakesANewDocument(t *testing.T) {
 	t.Parallel()
 	doc, diff, err := Edit("orders", nil, []string{"shards=8", "declare.queue=q"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if want := "shards: 8\ndeclare:\n  queue: q\n"; string(doc) != want {
 		t.Errorf("got %q, want %q", doc, want)
 	}
@@ -216,9 +216,7 @@ func TestParseGivesBackWhatEditSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first, second := drawTopic(t), drawTopic(t)
 		doc, _, err := Edit("orders", nil, assignmentsOf(first))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if got, err := ParseTopic("orders", doc); err != nil || !reflect.DeepEqual(got, first) {
 			t.Fatalf("%s\ngot %+v, %v; want %+v", doc, got, err, first)
 		}
@@ -227,9 +225,7 @@ func TestParseGivesBackWhatEditSet(t *testing.T) {
 			change = append(change, "declare=")
 		}
 		doc, diff, err := Edit("orders", doc, change)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if got, err := ParseTopic("orders", doc); err != nil || !reflect.DeepEqual(got, second) {
 			t.Fatalf("%s\ngot %+v, %v; want %+v", doc, got, err, second)
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 const exampleFile = "../../config.example.yaml"
@@ -32,9 +34,7 @@ func exampleTopic() Topic {
 func TestExampleHoldsTheDefaults(t *testing.T) {
 	t.Parallel()
 	got, err := Load(exampleFile, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := Defaults()
 	want.Topics["orders"] = exampleTopic()
 	if !reflect.DeepEqual(*got, want) {
@@ -53,14 +53,10 @@ func TestExampleIsMadeOfTheFields(t *testing.T) {
 	e.section(reflect.ValueOf(exampleTopic()), "    ")
 	made := e.text.String()
 	if *update {
-		if err := os.WriteFile(exampleFile, []byte(made), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(exampleFile, []byte(made), 0o644))
 	}
 	content, err := os.ReadFile(exampleFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	is, want := strings.Split(string(content), "\n"), strings.Split(made, "\n")
 	for i := range max(len(is), len(want)) {
 		if i >= len(is) || i >= len(want) || is[i] != want[i] {
@@ -153,9 +149,7 @@ func fieldComments(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for _, path := range []string{"config.go", "topic.go", "intake.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestSecretFilesThatAllMayReadAreExposed(t *testing.T) {
@@ -12,9 +14,7 @@ func TestSecretFilesThatAllMayReadAreExposed(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(path, []byte(content), 0o600))
 		if err := os.Chmod(path, mode); err != nil { // whatever the umask
 			t.Fatal(err)
 		}
@@ -22,22 +22,16 @@ func TestSecretFilesThatAllMayReadAreExposed(t *testing.T) {
 	}
 	cert, key := certificate(t)
 	for _, f := range []string{cert, key} {
-		if err := os.Chmod(f, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Chmod(f, 0o644))
 	}
 	password, urls, token := file("password", "p", 0o644), file("urls", "amqps://a:b@h/", 0o640), file("token", "t", 0o604)
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(token, link); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Symlink(token, link))
 	doc := "redis: {password_file: " + password + ", username_file: " + password + "}\n" +
 		"rabbitmq:\n  urls_file: " + urls + "\n  tls: {enabled: true, ca_file: " + cert + ", cert_file: " + cert +
 		", key_file: " + key + "}\n"
 	cfg, err := decode("c", []byte(doc), []string{"DUEFLEET_CONSUL_TOKEN_FILE=" + link})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got := cfg.Exposed()
 	slices.Sort(got)
 	want := []string{password, link, key}
@@ -46,17 +40,13 @@ func TestSecretFilesThatAllMayReadAreExposed(t *testing.T) {
 		t.Errorf("exposed: %q, want %q", got, want)
 	}
 	for _, path := range []string{password, token, key} {
-		if err := os.Chmod(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Chmod(path, 0o600))
 	}
 	if got := cfg.Exposed(); len(got) > 0 {
 		t.Errorf("exposed: %q, want none after chmod", got)
 	}
 	replaced, err := decode("c", []byte(doc), []string{"DUEFLEET_REDIS_PASSWORD=p", "DUEFLEET_REDIS_USERNAME=u"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if slices.Contains(replaced.SecretFiles, password) {
 		t.Errorf("%s counts as a secret's file, though the environment gives the secret", password)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -43,9 +44,7 @@ func quiet(t *testing.T, snapshots <-chan Snapshot) {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // inFile runs a test on the bubble's clock, where a second costs nothing.
@@ -109,9 +108,7 @@ func TestBrokenFileIsToldOnceAndChangesNothing(t *testing.T) {
 		}
 		reload <- struct{}{}
 		quiet(t, w)
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Remove(path))
 		if gone := next(t, w); gone.Documents != nil || gone.Err == nil {
 			t.Errorf("got %+v", gone)
 		}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 )
 
@@ -77,10 +76,7 @@ func (f *fresh[T]) take(state string) error {
 func contentOf(files []string) (string, error) {
 	all := sha256.New()
 	for _, path := range files {
-		if err := regular(path); err != nil {
-			return "", err
-		}
-		content, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+		content, err := readRegular(path)
 		if err != nil {
 			return "", err
 		}

@@ -12,22 +12,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 func rewriteFile(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 func readFileOf(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(content)
 }
 
@@ -38,24 +35,16 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	password, urls, token := writeFile(t, "p1\n"), writeFile(t, "amqps://u:p1@h/"), writeFile(t, "t1")
 	cfg, err := decode("c", []byte("redis: {username: u, password_file: "+password+"}\nconsul: {token_file: "+token+"}\n"+
 		"rabbitmq: {urls_file: "+urls+", tls: {enabled: true}}"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	log := &wait.Log{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	options, err := cfg.Redis.Options(logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	readURLs, _, err := cfg.RabbitMQ.Fresh(logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	readToken, _, err := cfg.Consul.Fresh(logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func(when, wantPassword, wantURL, wantToken string) {
+	check.OK(t, err)
+	want := func(when, wantPassword, wantURL, wantToken string) {
 		t.Helper()
 		for range 3 {
 			user, got, err := options.CredentialsProviderContext(t.Context())
@@ -70,13 +59,11 @@ func TestSecretsAreReadAgain(t *testing.T) {
 			}
 		}
 	}
-	check("at first", "p1", "amqps://u:p1@h/", "t1")
+	want("at first", "p1", "amqps://u:p1@h/", "t1")
 	rewriteFile(t, password, "")
 	rewriteFile(t, urls, "amqp://u:p2@h/") // without TLS
-	if err := os.Remove(token); err != nil {
-		t.Fatal(err)
-	}
-	check("while files can't be used", "p1", "amqps://u:p1@h/", "t1")
+	check.OK(t, os.Remove(token))
+	want("while files can't be used", "p1", "amqps://u:p1@h/", "t1")
 	for _, key := range []string{"redis.password_file", "rabbitmq.urls_file", "consul.token_file"} {
 		if n := strings.Count(log.String(), key); n != 1 {
 			t.Errorf("the log names %s %d times, want once:\n%s", key, n, log)
@@ -85,7 +72,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	rewriteFile(t, password, "p2\n")
 	rewriteFile(t, urls, "amqps://u:p2@h/\n")
 	rewriteFile(t, token, "t2\n")
-	check("after a rotation", "p2", "amqps://u:p2@h/", "t2")
+	want("after a rotation", "p2", "amqps://u:p2@h/", "t2")
 	if text := log.String(); strings.Count(text, "again") != 3 || strings.Contains(text, "p2") ||
 		strings.Contains(text, "t2") {
 		t.Errorf("the log must say of three files that they can be used again, and no secret:\n%s", text)
@@ -98,13 +85,9 @@ func TestClustersAndSentinelsReadAgain(t *testing.T) {
 	password := writeFile(t, "p")
 	for _, servers := range []string{"addrs: [a:1]", "addrs: [a:1, b:1]", "addrs: [a:1], master_name: m"} {
 		cfg, err := decode("c", []byte("redis: {"+servers+", password_file: "+password+"}"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		options, err := cfg.Redis.Options(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		client := redis.NewUniversalClient(options)
 		var asked func(context.Context) (string, string, error)
 		var dialer func(context.Context, string, string) (net.Conn, error)
@@ -131,15 +114,11 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	log := &wait.Log{}
 	r := Redis{TLS: TLS{Enabled: true, CAFile: ca, CertFile: first, KeyFile: firstKey, ServerName: "redis.test"}}
 	options, err := r.Options(slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	shown := &tls.Config{MinVersion: tls.VersionTLS12}
 	show := func(cert, key string) {
 		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		shown.Certificates = []tls.Certificate{pair}
 	}
 	connect := func() error {
@@ -175,9 +154,8 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 		t.Errorf("after the rotation: %v", err)
 	}
 	r.TLS.ServerName = ""
-	if options, err = r.Options(nil); err != nil {
-		t.Fatal(err)
-	}
+	options, err = r.Options(nil)
+	check.OK(t, err)
 	if err := connect(); err == nil || !strings.Contains(err.Error(), "127.0.0.1") {
 		t.Errorf("a certificate for another name than the host dialled: %v", err)
 	}
@@ -187,9 +165,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 func serveTLS(t *testing.T, config *tls.Config) (addr string) {
 	t.Helper()
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {

@@ -220,6 +220,14 @@ func regular(path string) error {
 	}
 }
 
+// readRegular reads a regular file.
+func readRegular(path string) ([]byte, error) {
+	if err := regular(path); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path) //nolint:gosec // the operator names the file
+}
+
 // readLimited reads a file, at most one byte more than limit.
 func readLimited(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)

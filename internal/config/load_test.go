@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -293,9 +294,7 @@ admin: {listen: ":1"}
 		"DUEFLEET_CONSUL_ADDR=",
 		"DUEFLEET_SHUTDOWN_TIMEOUT=1m30s",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := Defaults()
 	want.Redis = Redis{
 		Addrs: []string{"b:1", "c:2"}, MasterName: "m", DB: 5, Prefix: "duefleet",
@@ -372,9 +371,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	doc := "redis: {password_file: " + password + ", username: old}\nrabbitmq: {urls_file: " + urls +
 		"}\nconsul: {token_file: /nowhere}\n"
 	got, err := decode("c", []byte(doc), []string{"DUEFLEET_REDIS_USERNAME_FILE=" + token, "DUEFLEET_CONSUL_TOKEN=t"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := Defaults()
 	want.Redis.Username, want.Redis.Password = "t0k3n", "p@ss, word"
 	want.RabbitMQ.URLs = []string{"amqp://a:b@h1/", "amqp://a:b@h2/"}
@@ -407,9 +404,7 @@ func TestSecretFileErrors(t *testing.T) {
 func TestSecretsAreReadFromRegularFiles(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, syscall.Mkfifo(pipe, 0o600))
 	file := writeFile(t, "x")
 	const is = "must be a regular file; "
 	for doc, want := range map[string]string{
@@ -471,8 +466,6 @@ func TestPasswordsStayOutOfErrors(t *testing.T) {
 func writeFile(t testing.TB, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }

@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestWhatNeedsARestartIsListed: every difference outside topics, with both values, but
@@ -11,15 +13,13 @@ func TestWhatNeedsARestartIsListed(t *testing.T) {
 	t.Parallel()
 	read := func(doc string) *Config {
 		cfg, err := decode("config.yaml", []byte(doc), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return cfg
 	}
 	running := read("redis: {prefix: old, password: S3CRET-1, min_replicas: 1}\nrabbitmq: {urls: " +
 		"['amqp://u:S3CRET-1@h/']}\n" +
 		"admin: {listen: ':9320'}\nconsul: {token: S3CRET-1}\ntopics: {orders: {shards: 4}}")
-	if got := NeedRestart(running, running); len(got) > 0 {
+	if got := needRestart(running, running); len(got) > 0 {
 		t.Errorf("of the same settings: got %v, want none", got)
 	}
 	now := read("redis: {prefix: new, password: S3CRET-2, min_replicas: 1, addrs: [r1:6379, r2:6379]}\nrabbitmq: " +
@@ -29,7 +29,7 @@ func TestWhatNeedsARestartIsListed(t *testing.T) {
 	want := "[{redis.addrs 127.0.0.1:6379 r1:6379,r2:6379} {redis.password (secret) (secret)} {redis.prefix old new} " +
 		"{rabbitmq.urls (secret) (secret)} {consul.addr  c:8500} {consul.token (secret) (secret)} {admin.listen :9320 " +
 		":9321} {shutdown_timeout 15s 1m}]"
-	if got := fmt.Sprint(NeedRestart(running, now)); got != want {
+	if got := fmt.Sprint(needRestart(running, now)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -41,17 +41,15 @@ func TestFilesOfSecretsNeedNoRestart(t *testing.T) {
 	one, other := writeFile(t, "S3CRET-1"), writeFile(t, "S3CRET-3")
 	read := func(file string) *Config {
 		cfg, err := decode("config.yaml", []byte("redis: {password_file: "+file+"}"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return cfg
 	}
 	running := read(one)
 	rewriteFile(t, one, "S3CRET-2")
-	if got := NeedRestart(running, read(one)); len(got) > 0 {
+	if got := needRestart(running, read(one)); len(got) > 0 {
 		t.Errorf("the file has changed: got %v, want none", got)
 	}
-	if got := fmt.Sprint(NeedRestart(running, read(other))); got != "[{redis.password (secret) (secret)}]" {
+	if got := fmt.Sprint(needRestart(running, read(other))); got != "[{redis.password (secret) (secret)}]" {
 		t.Errorf("another file: got %v", got)
 	}
 }

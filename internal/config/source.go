@@ -1,6 +1,13 @@
 package config
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // Document is one topic's document in a source.
 type Document struct {
@@ -51,4 +58,18 @@ func ConsulSource(prefix string) string { return "consul:" + prefix }
 func ParseDocument(name string, raw []byte, index uint64) Document {
 	t, err := ParseTopic(name, raw)
 	return Document{Name: name, Raw: raw, Topic: t, Err: err, Index: index}
+}
+
+// Digest identifies a document by its text, as 16 hex digits. It is no protection against
+// people who forge a text with a given digest.
+func Digest(raw []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(raw)) }
+
+// HashAll identifies a set of documents by topic and Digest. Two sets have the same hash
+// if every topic's document is the same in both.
+func HashAll(digests map[string]string) uint64 {
+	all := xxhash.New()
+	for _, topic := range slices.Sorted(maps.Keys(digests)) {
+		fmt.Fprintf(all, "%s %s\n", topic, digests[topic])
+	}
+	return all.Sum64()
 }

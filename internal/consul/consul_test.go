@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -24,9 +25,7 @@ import (
 func newClient(t *testing.T, addr, prefix string) *Client {
 	t.Helper()
 	c, err := New(Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	c.pace.limit = wait.Hang
 	return c
 }
@@ -41,9 +40,8 @@ func sharedConsul(t *testing.T) *Client {
 func put(t *testing.T, c *Client, key, doc string) {
 	t.Helper()
 	pair := &api.KVPair{Key: c.prefix + "/" + key, Value: []byte(doc)}
-	if _, err := c.client.KV().Put(pair, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.client.KV().Put(pair, nil)
+	check.OK(t, err)
 }
 
 // watching runs a client's Watch for the time of the test.
@@ -186,12 +184,8 @@ func TestListIsByName(t *testing.T) {
 func TestNotesAreLeftAndRemoved(t *testing.T) {
 	t.Parallel()
 	c, ctx := sharedConsul(t), t.Context()
-	if err := c.WriteStatus(ctx, "host-1", []byte("bad")); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WriteStatus(ctx, "host-2", []byte("fine")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.WriteStatus(ctx, "host-1", []byte("bad")))
+	check.OK(t, c.WriteStatus(ctx, "host-2", []byte("fine")))
 	pair, _, err := c.client.KV().Get(c.prefix+"/status/host-1/config", nil)
 	if err != nil || pair == nil || string(pair.Value) != "bad" {
 		t.Errorf("got %v, %v", pair, err)
@@ -262,9 +256,7 @@ func ownConsul(t *testing.T) *servers.Consul {
 	t.Helper()
 	servertest.Need(t, "consul")
 	server, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	return server
 }
@@ -278,18 +270,14 @@ func TestAnOutageIsToldOnceAndEnds(t *testing.T) {
 	if s := next(t, w); rawOf(s, "orders") != "shards: 8" {
 		t.Fatalf("got %+v", s)
 	}
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Kill())
 	if s := next(t, w); s.Err == nil || s.Documents != nil {
 		t.Fatalf("got %+v", s)
 	}
 	if _, _, err := c.Get(t.Context(), "orders"); err == nil {
 		t.Error("read of a dead agent is no error")
 	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Restart(t.Context()))
 	if s := next(t, w); s.Err != nil || rawOf(s, "orders") != "shards: 8" {
 		t.Errorf("the outage was told more than once, or never ended: got %+v", s)
 	}
@@ -306,13 +294,9 @@ func TestAFrozenAgentIsUnreachable(t *testing.T) {
 	w := watching(t, c)
 	good := func(s Snapshot) bool { return s.Err == nil && rawOf(s, "orders") == "shards: 8" }
 	until(t, w, "the document", good)
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Pause())
 	until(t, w, "an error", func(s Snapshot) bool { return s.Err != nil })
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Resume())
 	until(t, w, "the document", good)
 }
 
@@ -328,22 +312,15 @@ func TestAConsulThatForgotEverything(t *testing.T) {
 	}
 	w := watching(t, c)
 	until(t, w, "50 shards", func(s Snapshot) bool { return rawOf(s, "orders") == "shards: 50" })
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Kill())
 	_, port, err := net.SplitHostPort(server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var n int
-	if _, err := fmt.Sscan(port, &n); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Sscan(port, &n)
+	check.OK(t, err)
 	// The new server may run before the watch notices that the old one is gone.
 	fresh, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: t.TempDir(), Port: n})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = fresh.Kill() })
 	until(t, w, "no documents", func(s Snapshot) bool { return s.Err == nil && len(s.Documents) == 0 })
 	put(t, c, "topics/orders", "shards: 7")
@@ -377,9 +354,7 @@ func TestWatchNeverRunsHot(t *testing.T) {
 				asked := countRequests(c)
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 				defer cancel()
-				if err := c.Watch(ctx, func(Snapshot) {}); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, c.Watch(ctx, func(Snapshot) {}))
 				if n := asked.Load(); n < 2 || n > 22 {
 					t.Errorf("%d queries in two seconds", n)
 				}
@@ -435,15 +410,11 @@ func TestRegister(t *testing.T) {
 	}))
 	t.Cleanup(admin.Close)
 	_, port, err := net.SplitHostPort(admin.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	id := "duefleet-scanner-127.0.0.1:" + port
 	for i, addr := range []string{"127.0.0.1:" + port, "0.0.0.0:" + port, ":" + port, "[::]:" + port} {
 		instance := fmt.Sprint(c.prefix, i) // each takes over from the one before
-		if err := c.Register(t.Context(), instance, addr); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Register(t.Context(), instance, addr))
 		service, _, err := c.client.Agent().Service(id, nil)
 		if err != nil || service.Service != "duefleet-scanner" || service.Address != "127.0.0.1" ||
 			fmt.Sprint(service.Port) != port ||
@@ -455,9 +426,7 @@ func TestRegister(t *testing.T) {
 		status, _, err := c.client.Agent().AgentHealthServiceByID(id)
 		return err == nil && status == api.HealthPassing && ready.Load() > 0
 	})
-	if err := c.Register(t.Context(), fmt.Sprint(c.prefix, 3), "127.0.0.1:"+port); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.Register(t.Context(), fmt.Sprint(c.prefix, 3), "127.0.0.1:"+port))
 	if status, _, err := c.client.Agent().AgentHealthServiceByID(id); err != nil || status != api.HealthPassing {
 		t.Errorf("registered once more: the check is %s, %v", status, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // at is when changes are made.
@@ -25,9 +27,7 @@ func commit(t *testing.T, c *Client, h History, index uint64, change Change) uin
 func history(t *testing.T, c *Client) History {
 	t.Helper()
 	h, err := c.History(t.Context(), "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return h
 }
 

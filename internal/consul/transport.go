@@ -1,9 +1,13 @@
 package consul
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"net/http"
 	"sync"
+
+	"github.com/hashicorp/consul/api"
 )
 
 // refreshingTransport sends each request with the current token and TLS settings.
@@ -56,4 +60,22 @@ func (r *refreshingTransport) CloseIdleConnections() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.transport.CloseIdleConnections()
+}
+
+// anonymous is the accessor ID of the token for requests without one.
+const anonymous = "00000000-0000-0000-0000-000000000002"
+
+// TokenName returns the description of the client's token in Consul, or "token" and its
+// accessor if it has none. It returns "" if the client has no token.
+func (c *Client) TokenName(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	token, _, err := c.client.ACL().TokenReadSelf((&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return "", c.fail(err, "read the token of consul")
+	}
+	if token.AccessorID == anonymous {
+		return "", nil
+	}
+	return cmp.Or(token.Description, "token "+token.AccessorID), nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -33,9 +34,7 @@ func TestTokenAndTLSAreRenewed(t *testing.T) {
 		Advice: func(string) string { return "" },
 		Token:  func() string { return token }, TLS: func() *tls.Config { return config },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(c.http.CloseIdleConnections)
 	if _, err := c.List(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("without the server's authority: %v", err)

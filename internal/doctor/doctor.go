@@ -45,13 +45,24 @@ type Finding struct {
 	Fix string `json:"mend,omitempty"`
 }
 
+// Failed returns how many findings have the state Fail.
+func Failed(findings []Finding) (n int) {
+	for _, f := range findings {
+		if f.State == Fail {
+			n++
+		}
+	}
+	return n
+}
+
 // Target is the fleet to check.
 type Target struct {
-	// Settings are the configuration. Its topics are checked if Consul is nil.
+	// Settings are the configuration. Its topics are checked if Consul is nil. If it is
+	// nil, nothing else than Mistakes is reported.
 	Settings *config.Config
-	// Broken is true if the configuration file has mistakes, which the caller reports.
-	// Settings then have no topics, although the file may have some.
-	Broken bool
+	// Mistakes are the error of reading the configuration file; nil if it is good. With
+	// mistakes Settings have no topics, although the file may have some.
+	Mistakes error
 	// Path is the path of the configuration file, for commands in the advice.
 	Path string
 	// Redis is a client with these settings, and Store reads the fleet's keys with it.
@@ -83,6 +94,14 @@ func (r *report) add(check string, s State, fix, format string, args ...any) {
 // checks that need that server.
 func Examine(ctx context.Context, p Target) []Finding {
 	r := &report{}
+	if p.Mistakes != nil {
+		r.fail("config", p.command("check"), "%v", p.Mistakes)
+	} else {
+		r.ok("config", "the configuration is good")
+	}
+	if p.Settings == nil {
+		return r.findings
+	}
 	stored := p.examineRedis(ctx, r)
 	docs := p.examineTopics(ctx, r)
 	brokers := p.reachRabbitMQ(ctx, r)

@@ -28,18 +28,7 @@ type fleetView struct {
 }
 
 // live returns the live members.
-func (f fleetView) live() (live []balance.Member) {
-	for _, m := range f.status.Fleet {
-		if m.Alive {
-			live = append(live, m)
-		}
-	}
-	return live
-}
-
-// returned reports whether RabbitMQ returned messages of a topic because no queue is
-// bound.
-func (f fleetView) returned(topic string) bool { return f.unrouted[topic] }
+func (f fleetView) live() []balance.Member { return balance.Live(f.status.Fleet) }
 
 // examineFleet compares the documents with what the fleet applies. It also reports
 // everything that `scanner status --exit-code` counts as unhealthy. It leaves late tasks
@@ -142,10 +131,7 @@ func itOrNames(topics []string) string {
 	return named(topics)
 }
 
-func distinct(all []string) []string {
-	slices.Sort(all)
-	return slices.Compact(all)
-}
+func distinct(all []string) []string { return slices.Compact(slices.Sorted(slices.Values(all))) }
 
 // examineTasks reports a topic's tasks that aren't delivered now: paused or parked.
 func (p Target) examineTasks(ctx context.Context, r *report, t operate.TopicStatus, view fleetView) {
@@ -239,7 +225,6 @@ func (p Target) examineWaiting(r *report, view fleetView, brokers brokers) {
 // failed reports whether a check with this prefix failed.
 func (r *report) failed(check string) bool {
 	return slices.ContainsFunc(r.findings, func(f Finding) bool {
-		return f.State == Fail &&
-			strings.HasPrefix(f.Check, check)
+		return f.State == Fail && strings.HasPrefix(f.Check, check)
 	})
 }

@@ -146,14 +146,6 @@ func (b *broker) madeLater(r *report, check, what string, t config.Topic, runnin
 	return true
 }
 
-func (b *broker) queue(name string) (found amqp.Queue, err error) {
-	err = b.ask(func(ch *amqp.Channel) (err error) {
-		found, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
-		return err
-	})
-	return found, err
-}
-
 func refusedWith(err error, code int) bool {
 	var refusal *amqp.Error
 	return errors.As(err, &refusal) && refusal.Code == code

@@ -53,7 +53,7 @@ func (p Target) examineRoutes(ctx context.Context, r *report, b *broker, docs ma
 	fleet fleetView) {
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
 		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
-			b.examineBinding(r, name, docs[name], fleet.returned(name))
+			b.examineBinding(r, name, docs[name], fleet.unrouted[name])
 			p.examineOldQueues(ctx, r, b, name, docs[name])
 		}
 		b.examineDeadLetters(r, name, docs[name], len(fleet.live()) > 0)
@@ -195,6 +195,15 @@ func (b *broker) ask(question func(*amqp.Channel) error) error {
 	return question(ch)
 }
 
+// queue returns the state of a queue, if it exists.
+func (b *broker) queue(name string) (found amqp.Queue, err error) {
+	err = b.ask(func(ch *amqp.Channel) (err error) {
+		found, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		return err
+	})
+	return found, err
+}
+
 // examineTopic checks a topic's exchange and queue. It returns true if both exist, so
 // that their binding can be checked.
 func (b *broker) examineTopic(r *report, name string, t config.Topic, running bool) bool {
@@ -225,11 +234,7 @@ func (b *broker) examineTopic(r *report, name string, t config.Topic, running bo
 // examineQueue checks a topic's queue and returns whether it exists.
 func (b *broker) examineQueue(r *report, name string, t config.Topic, queue string, running bool) bool {
 	check := "topic " + name + " queue"
-	var found amqp.Queue
-	err := b.ask(func(ch *amqp.Channel) (err error) {
-		found, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		return err
-	})
+	found, err := b.queue(queue)
 	switch {
 	case err == nil && found.Consumers == 0:
 		r.warn(check, "start the application that consumes from "+queue,

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -99,14 +100,14 @@ func (p Target) nodes(ctx context.Context) ([]node, error) {
 	return nodes, err
 }
 
+// redisUser returns the user of the settings.
+func (p Target) redisUser() string { return cmp.Or(p.Settings.Redis.Username, "default") }
+
 // fixRedis returns the command that fixes a failed connection.
 func (p Target) fixRedis(addr string, err error) string {
 	n := node{addr: addr}
 	text := err.Error()
-	user := p.Settings.Redis.Username
-	if user == "" {
-		user = "default"
-	}
+	user := p.redisUser()
 	switch {
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"):
 		password := "redis.password"

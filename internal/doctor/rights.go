@@ -60,10 +60,7 @@ func onlyScanners() []string {
 func (p Target) examineRights(ctx context.Context, r *report, n node) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	user := p.Settings.Redis.Username
-	if user == "" {
-		user = "default"
-	}
+	user := p.redisUser()
 	tag := "{doctor-" + rand.Text() + "}"
 	var keys []string
 	for _, kind := range []string{"hash", "zset", "set", "text"} {

@@ -38,11 +38,11 @@ func (p Target) examineTopics(ctx context.Context, r *report) documents {
 	if p.Consul != nil {
 		return p.examineConsul(ctx, r)
 	}
-	if len(p.Settings.Topics) == 0 && !p.Broken {
+	if len(p.Settings.Topics) == 0 && p.Mistakes == nil {
 		r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml",
 			"the configuration has no topics, and no consul.addr to take them from")
 	}
-	return documents{known: !p.Broken, good: p.Settings.Topics}
+	return documents{known: p.Mistakes == nil, good: p.Settings.Topics}
 }
 
 func (p Target) examineConsul(ctx context.Context, r *report) documents {

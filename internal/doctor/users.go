@@ -13,13 +13,10 @@ import (
 // So doctor reads the file if the server runs on this machine.
 func (p Target) examineUsers(ctx context.Context, r *report, n node, info map[string]string) {
 	const check = "redis.users"
-	user := p.Settings.Redis.Username
-	if user == "" && p.Settings.Redis.Password == "" {
+	if p.Settings.Redis.Username == "" && p.Settings.Redis.Password == "" {
 		return // the server needs no user
 	}
-	if user == "" {
-		user = "default"
-	}
+	user := p.redisUser()
 	settings, err := n.ConfigGet(ctx, "aclfile").Result()
 	file, save := settings["aclfile"], "ACL SAVE"
 	if file == "" {

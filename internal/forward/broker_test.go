@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -20,9 +21,7 @@ func ownBroker(t *testing.T, conf string) *servers.RabbitMQ {
 	t.Helper()
 	servertest.Need(t, "rabbitmq-server")
 	broker, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir(), Conf: conf})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = broker.Kill() })
 	return broker
 }
@@ -75,9 +74,8 @@ func setAlarm(t *testing.T, broker *servers.RabbitMQ, on bool) {
 	if on {
 		watermark = "0.0000001"
 	}
-	if _, err := broker.Ctl(t.Context(), "set_vm_memory_high_watermark", watermark); err != nil {
-		t.Fatal(err)
-	}
+	_, err := broker.Ctl(t.Context(), "set_vm_memory_high_watermark", watermark)
+	check.OK(t, err)
 }
 
 // declareTenant makes a queue of the tenant's name, and binds it to an exchange of
@@ -100,10 +98,9 @@ func of(tenant, name string, n int) []*forward.Message {
 // it.
 func tell(t *testing.T, broker *servers.RabbitMQ, queue, verb string) {
 	t.Helper()
-	if _, err := broker.Ctl(t.Context(), "eval",
-		`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"`+queue+`">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := broker.Ctl(t.Context(), "eval",
+		`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"`+queue+`">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`)
+	check.OK(t, err)
 }
 
 // A queue that answers nothing delays only its own messages. Meanwhile more than a window
@@ -243,15 +240,11 @@ func unanswering(t *testing.T, broker *servers.RabbitMQ) {
 	route.ConfirmTimeout = time.Second
 	p, got := publisher(t, c, "topic", route)
 	ready(t, p)
-	if err := broker.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Pause())
 	m := messages("topic", "m", 1)[0]
 	publish(t, p, m)
 	wait.For(t, "the connection to be closed", func() bool { return log.count("rabbitmq is unavailable") > 0 })
-	if err := broker.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Resume())
 	if text := log.String(); strings.Contains(text, "closed network connection") ||
 		!strings.Contains(text, "no answer from ") {
 		t.Errorf("the log says %s", text)
@@ -267,15 +260,11 @@ func standstill(t *testing.T, broker *servers.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat})
 	p, got := publisher(t, c, "topic", quorumRoute("standstill"))
 	ready(t, p)
-	if err := broker.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Pause())
 	batch := messages("topic", "m", 50)
 	publish(t, p, batch...)
 	n := outcomes(got.all(batch...))
-	if err := broker.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Resume())
 	if n[forward.Unknown] != len(batch) {
 		t.Errorf("%v, want all unknown", n)
 	}
@@ -296,18 +285,12 @@ func killed(t *testing.T, broker *servers.RabbitMQ) {
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
 	wait.Count(t, "messages to flow", 1001, got.count)
 	// Some must be in flight for certain.
-	if err := broker.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Pause())
 	held := messages("unanswered", "held", 10)
 	publish(t, unanswered, held...)
-	if err := broker.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Kill())
 	wait.For(t, "the loss", func() bool { connected, _, reason := c.State(); return !connected && reason != "" })
-	if err := broker.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, broker.Restart(t.Context()))
 	ready(t, p)
 	before := got.count()
 	wait.Count(t, "messages to flow again", before+1001, got.count)

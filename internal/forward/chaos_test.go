@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -54,9 +55,7 @@ func TestExchangeDeletedWhileForwarding(t *testing.T) {
 	go func() { sent <- load(loading, t, other, "other", "m") }()
 	wait.Count(t, "messages on a topic", 1001, gotDoomed.count)
 	wait.Count(t, "messages on the other topic", 1001, gotOther.count)
-	if err := ch.ExchangeDelete("doomed", false, false); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, ch.ExchangeDelete("doomed", false, false))
 	wait.For(t, "the reason on the topic", func() bool {
 		ok, reason := doomed.Ready()
 		return !ok && strings.Contains(reason, "no exchange 'doomed'")
@@ -64,9 +63,7 @@ func TestExchangeDeletedWhileForwarding(t *testing.T) {
 	since := gotOther.count()
 	wait.Count(t, "the other topic to go on", since+1001, gotOther.count)
 	declareExchange(t, ch, "doomed", amqp.ExchangeDirect)
-	if err := ch.QueueBind("doomed", "k", "doomed", false, nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, ch.QueueBind("doomed", "k", "doomed", false, nil))
 	ready(t, doomed)
 	last := messages("doomed", "last", 1)[0]
 	publish(t, doomed, last)
@@ -133,9 +130,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		case 1, 3:
 			p.SetRoute(route(i))
 		case 2:
-			if err := ch.ExchangeDelete(fmt.Sprintf("e%d", i%3), false, false); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, ch.ExchangeDelete(fmt.Sprintf("e%d", i%3), false, false))
 		}
 	}
 	stop()

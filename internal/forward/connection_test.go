@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -93,9 +94,7 @@ func TestAnOutageIsLoggedAgainWhenThereIsAdvice(t *testing.T) {
 func TestURLsAreTriedInTurn(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	closed := "amqp://" + listener.Addr().String()
 	_ = listener.Close()
 	p, _ := publisher(t, connect(t, forward.Config{URLs: []string{closed, closed, servertest.RabbitMQ(t)}}), "topic",
@@ -307,9 +306,7 @@ func endFrozen(t *testing.T, limits func(forward.Config) forward.Config) time.Du
 	url := servertest.RabbitMQ(t)
 	network, via := newProxy(t, url)
 	c, err := forward.New(limits(forward.Config{URLs: []string{via}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got := newResults(t)
 	route := forward.Route{Exchange: "e", Declare: &forward.Declare{Queue: "q"}, ConfirmTimeout: unhurried}
 	p := c.NewPublisher("topic", route, got.take)

@@ -7,6 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -35,19 +36,13 @@ func TestWhatAConsumerRejectsIsKept(t *testing.T) {
 			got.all(batch...)
 			ch := servertest.Channel(t, url)
 			deliveries, err := ch.Consume("orders.due", "", false, false, false, false, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			for range batch {
 				d := wait.Receive(t, "a message to reject", deliveries)
-				if err := d.Reject(false); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, d.Reject(false))
 			}
 			kept, err := ch.Consume("orders.dead", "", true, false, false, false, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			for range batch {
 				m := wait.Receive(t, "a dead letter", kept)
 				why := m.Headers["x-first-death-reason"]

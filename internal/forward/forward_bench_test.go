@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -64,13 +65,9 @@ func benchHeaders(b *testing.B, queueType string) {
 			p.SetRoute(route)
 			before, mine, began := broker.used(b), cpu(b), time.Now()
 			for sent := 0; sent < n; sent += len(batch) {
-				if err := p.Publish(b.Context(), batch[:min(len(batch), n-sent)]); err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, p.Publish(b.Context(), batch[:min(len(batch), n-sent)]))
 			}
-			if err := p.Drain(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, p.Drain(b.Context()))
 			took[lean] += time.Since(began)
 			own[lean] += cpu(b) - mine
 			used[lean] += broker.used(b) - before
@@ -112,9 +109,7 @@ func benchBare(b *testing.B, queueType string, window int) {
 	ch := servertest.Channel(b, servertest.RabbitMQ(b))
 	declareExchange(b, ch, "bench", amqp.ExchangeDirect)
 	declareQueue(b, ch, "bench", "bench", "k", amqp.Table{"x-queue-type": queueType}, nil)
-	if err := ch.Confirm(false); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, ch.Confirm(false))
 	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, window))
 	room := make(chan struct{}, window)
 	done := make(chan struct{})
@@ -130,9 +125,7 @@ func benchBare(b *testing.B, queueType string, window int) {
 	b.ResetTimer()
 	for i := range b.N {
 		room <- struct{}{}
-		if err := ch.Publish("bench", "k", true, false, forward.Publishing(batch[i%len(batch)].Task)); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, ch.Publish("bench", "k", true, false, forward.Publishing(batch[i%len(batch)].Task)))
 	}
 	<-done
 	report(b, before)
@@ -160,25 +153,19 @@ func benchRun(b *testing.B, p *forward.Publisher, done chan int, size int, oneBy
 	before := cpu(b)
 	b.ResetTimer()
 	for left := b.N; left > 0; left -= size {
-		if err := p.Publish(b.Context(), batch[:min(size, left)]); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, p.Publish(b.Context(), batch[:min(size, left)]))
 		if oneByOne {
 			<-done
 		}
 	}
-	if err := p.Drain(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, p.Drain(b.Context()))
 	report(b, before)
 }
 
 // cpu returns the processor time that this process has used.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -196,13 +183,9 @@ type broker int
 // brokerOf finds the process that listens at the port of a URL.
 func brokerOf(b *testing.B, rawURL string) broker {
 	u, err := url.Parse(rawURL)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		sockets, _ := os.ReadFile(table)
 		for line := range strings.Lines(string(sockets)) {
@@ -229,18 +212,14 @@ func (p broker) used(b *testing.B) time.Duration {
 		return 0
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	// The name, in brackets, may contain any character, so count from its end.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	const user, system, clockTick = 11, 12, 10 * time.Millisecond
 	var ticks int
 	for _, field := range []int{user, system} {
 		n, err := strconv.Atoi(fields[field])
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, err)
 		ticks += n
 	}
 	return time.Duration(ticks) * clockTick

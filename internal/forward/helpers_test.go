@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -97,9 +98,7 @@ func connectAsIs(t testing.TB, cfg forward.Config) *forward.Connection {
 		cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, nil))
 	}
 	c, err := forward.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	wait.Background(t, "Run of a connection", c.Run)
 	return c
 }
@@ -119,16 +118,12 @@ func publisher(t testing.TB, c *forward.Connection, topic string, r forward.Rout
 
 func ready(t testing.TB, p *forward.Publisher) {
 	t.Helper()
-	if err := p.WaitReady(wait.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, p.WaitReady(wait.Context(t)))
 }
 
 func publish(t testing.TB, p *forward.Publisher, batch ...*forward.Message) {
 	t.Helper()
-	if err := p.Publish(t.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, p.Publish(t.Context(), batch))
 }
 
 // messages returns n messages with distinct IDs.
@@ -146,20 +141,15 @@ func messages(topic, prefix string, n int) []*forward.Message {
 // declareExchange makes a durable exchange.
 func declareExchange(t testing.TB, ch *amqp.Channel, name, kind string) {
 	t.Helper()
-	if err := ch.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, ch.ExchangeDeclare(name, kind, true, false, false, false, nil))
 }
 
 // declareQueue makes a durable queue and binds it.
 func declareQueue(t testing.TB, ch *amqp.Channel, queue, exchange, key string, args, match amqp.Table) {
 	t.Helper()
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
-		t.Fatal(err)
-	}
-	if err := ch.QueueBind(queue, key, exchange, false, match); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ch.QueueDeclare(queue, true, false, false, false, args)
+	check.OK(t, err)
+	check.OK(t, ch.QueueBind(queue, key, exchange, false, match))
 }
 
 // stored takes all messages out of a queue, up to its own end mark, and counts them by
@@ -167,13 +157,9 @@ func declareQueue(t testing.TB, ch *amqp.Channel, queue, exchange, key string, a
 func stored(t testing.TB, ch *amqp.Channel, queue string) map[string]int {
 	t.Helper()
 	const end = "the end of a test's messages"
-	if err := ch.Publish("", queue, true, false, amqp.Publishing{MessageId: end}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, ch.Publish("", queue, true, false, amqp.Publishing{MessageId: end}))
 	deliveries, err := ch.Consume(queue, queue, true, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ids := make(map[string]int)
 	for {
 		m := wait.Receive(t, "the end of queue "+queue, deliveries)
@@ -181,9 +167,7 @@ func stored(t testing.TB, ch *amqp.Channel, queue string) map[string]int {
 			ids[m.MessageId]++
 			continue
 		}
-		if err := ch.Cancel(queue, false); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, ch.Cancel(queue, false))
 		return ids
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -19,9 +20,7 @@ func TestTextAsCCEndsTheChannel(t *testing.T) {
 	for _, key := range []string{"CC", "BCC"} {
 		ch := servertest.Channel(t, servertest.RabbitMQ(t))
 		closed := ch.NotifyClose(make(chan *amqp.Error, 1))
-		if err := ch.Publish("", "q", false, false, amqp.Publishing{Headers: amqp.Table{key: "other"}}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, ch.Publish("", "q", false, false, amqp.Publishing{Headers: amqp.Table{key: "other"}}))
 		if e := wait.Receive(t, "the end of the channel for "+key, closed); e.Code != amqp.PreconditionFailed {
 			t.Errorf("%s: %v, want a 406", key, e)
 		}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // proxy connects a publisher with the broker and simulates a bad network.
@@ -35,13 +37,9 @@ type proxy struct {
 func newProxy(t testing.TB, rawURL string) (*proxy, string) {
 	t.Helper()
 	u, err := url.Parse(rawURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	p := &proxy{listener: listener, target: u.Host, conns: make(map[net.Conn]struct{})}
 	u.Host = listener.Addr().String()
 	p.running.Go(p.accept)

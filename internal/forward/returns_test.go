@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -268,9 +269,8 @@ func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 		}
 		return network.channels.Load() > before
 	})
-	if _, err := ch.QueuePurge("small", false); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ch.QueuePurge("small", false)
+	check.OK(t, err)
 	last := messages("topic", "fits-again", 1)
 	publish(t, p, last...)
 	if r := got.all(last...)[0]; r.Outcome != forward.Confirmed {

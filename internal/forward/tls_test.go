@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -39,13 +40,9 @@ func TestTLS(t *testing.T) {
 func secure(t *testing.T, rawURL string, cert tls.Certificate) string {
 	t.Helper()
 	u, err := url.Parse(rawURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	front := &proxy{listener: listener, target: u.Host, conns: make(map[net.Conn]struct{})}
 	done := make(chan struct{})
 	go func() {

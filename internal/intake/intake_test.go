@@ -215,7 +215,7 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 		"an ID that is no text": {newMessage("\xff"), refusedID, "id: must be 1 to 255 bytes of valid UTF-8"},
 		"no ID to cancel":       {request(to, "c", "", Cancel), refusedID, "message_id: must be given"},
 		"no ID if absent":       {newMessage("", HeaderVerb, IfAbsent), refusedID, "message_id: must be given"},
-		"another verb":          {newMessage("v", HeaderVerb, "drop"), refusedVerb,
+		"another verb": {newMessage("v", HeaderVerb, "drop"), refusedVerb,
 			"must be schedule, if-absent, cancel or move"},
 		"a verb that is no text": {newMessage("v", HeaderVerb, int32(1)), refusedVerb,
 			"must be schedule, if-absent, cancel or move"},

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -129,15 +130,9 @@ func (p *page) head(now time.Time) (lines []string) {
 	if p.read.IsZero() {
 		lines = []string{"duefleet: nothing read yet, " + pace}
 	} else {
-		live := 0
-		for _, m := range p.status.Fleet {
-			if m.Alive {
-				live++
-			}
-		}
 		lines = []string{fmt.Sprintf("duefleet: %s at %s (%s ago), %s; %d of %d scanners live",
-			counted(len(p.status.Topics), "topic"), p.read.UTC().Format("15:04:05Z"), age(now.Sub(p.read)), pace, live,
-			len(p.status.Fleet))}
+			counted(len(p.status.Topics), "topic"), p.read.UTC().Format("15:04:05Z"), age(now.Sub(p.read)), pace,
+			len(balance.Live(p.status.Fleet)), len(p.status.Fleet))}
 	}
 	if p.failed != "" {
 		text := "! not read: " + cli.OneLine(p.failed)

@@ -13,6 +13,7 @@ import (
 	"github.com/gdamore/tcell/v3/vt"
 
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -28,9 +29,7 @@ func onTerminal(ctx context.Context, t *testing.T, read func(context.Context) (o
 	t.Helper()
 	term := &terminal{MockTerm: vt.NewMockTerm(vt.MockOptSize{X: 80, Y: 24}), t: t, ended: make(chan error, 1)}
 	screen, err := tcell.NewTerminfoScreenFromTty(term.MockTerm, tcell.OptNegotiation(false), tcell.OptTerm("xterm"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	w := Watch{Screen: screen, Read: read, Every: time.Second, Advice: func(error) string { return "" }}
 	go func() { term.ended <- w.Run(ctx) }()
 	synctest.Wait()
@@ -42,9 +41,7 @@ func (s *terminal) shown() string {
 	s.t.Helper()
 	synctest.Wait()
 	size, err := s.WindowSize()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check.OK(s.t, err)
 	var out strings.Builder
 	for y := range size.Height {
 		line := ""

@@ -6,12 +6,15 @@ package luascript
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/task"
 )
 
 // Client sends scripts to one Redis. It is safe for concurrent use.
@@ -166,6 +169,9 @@ func (c *Client) send(ctx context.Context, calls []Call, cmds []*redis.Cmd) {
 	others.Wait()
 }
 
+// waits reports whether a call waits for replicas.
+func (c *Client) waits(call *Call) bool { return c.replicas > 0 && call.ReplicasKey != "" }
+
 // sendText sends a call that Redis doesn't know by the hash of its script.
 func (c *Client) sendText(ctx context.Context, call *Call) *redis.Cmd {
 	cmd := c.command(ctx, call, true)
@@ -233,4 +239,113 @@ func (c *Client) awaitExpiry(ctx context.Context, call Call) bool {
 		}
 	}
 	return false
+}
+
+// Reply is the answer to one call. A reply of another type than the one asked for is an
+// error that names the script.
+type Reply struct {
+	script string
+	value  any
+	err    error
+}
+
+// Err returns the error of the call. With a *ReplicasError there is an answer too.
+func (r Reply) Err() error { return r.err }
+
+// Int returns a reply that is an integer.
+func (r Reply) Int() (int64, error) {
+	l := r.only()
+	return l.Int(), l.Err()
+}
+
+// Text returns a reply that is a text.
+func (r Reply) Text() (string, error) {
+	l := r.only()
+	return l.Text(), l.Err()
+}
+
+// only returns a list of the reply itself.
+func (r Reply) only() *Values { return &Values{script: r.script, values: []any{r.value}, err: r.err} }
+
+// Values returns the reader of a reply that is a list. The error of a call is the reader's,
+// except a *ReplicasError: then the list is read, and the caller asks Err.
+func (r Reply) Values() *Values {
+	l := &Values{script: r.script, err: r.err}
+	if r.err != nil && !errors.Is(r.err, task.ErrReplicas) {
+		return l
+	}
+	values, ok := r.value.([]any)
+	if l.values, l.err = values, nil; !ok {
+		l.err = fmt.Errorf("script %s answered %s, not a list", r.script, kind(r.value))
+	}
+	return l
+}
+
+// Values reads the elements of a reply one after the other. After the first element of
+// another type than the one asked for, it returns zero values; Err says why.
+type Values struct {
+	script string
+	values []any
+	at     int // of the next element
+	err    error
+}
+
+// Err returns the first error.
+func (l *Values) Err() error { return l.err }
+
+// Left returns how many elements were not read, 0 after an error.
+func (l *Values) Left() int {
+	if l.err != nil {
+		return 0
+	}
+	return len(l.values) - l.at
+}
+
+// Text returns the next element, which must be a text.
+func (l *Values) Text() string { return next[string](l, "a text") }
+
+// TextIf returns the next element if it is a text; it may also be nil.
+func (l *Values) TextIf() (text string, there bool) {
+	if l.at < len(l.values) && l.values[l.at] == nil && l.err == nil {
+		l.at++
+		return "", false
+	}
+	return l.Text(), l.err == nil
+}
+
+// Int returns the next element, which must be an integer.
+func (l *Values) Int() int64 { return next[int64](l, "an integer") }
+
+// next returns the next element, which must be of the wanted kind: a T.
+func next[T any](l *Values, wanted string) (element T) {
+	if l.err != nil {
+		return element
+	}
+	if l.at == len(l.values) {
+		l.err = fmt.Errorf("script %s answered %d elements; %s is missing", l.script, l.at, wanted)
+		return element
+	}
+	v := l.values[l.at]
+	l.at++
+	element, ok := v.(T)
+	if !ok {
+		l.err = fmt.Errorf("script %s answered %s as element %d, not %s", l.script, kind(v), l.at, wanted)
+	}
+	return element
+}
+
+func kind(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "nil"
+	case string:
+		return "a text"
+	case int64:
+		return "an integer"
+	case []any:
+		return "a list"
+	case redis.Error:
+		return "the error " + v.Error()
+	}
+	return fmt.Sprintf("a %T", v)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
@@ -20,9 +21,7 @@ import (
 func front(t *testing.T, serve func(n int64, conn net.Conn)) (addr string, accepted *atomic.Int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	accepted = &atomic.Int64{}
 	ended := make(chan struct{})
 	go func() {

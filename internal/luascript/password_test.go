@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
@@ -21,9 +22,7 @@ func TestARefusedPasswordIsTriedOnceASecond(t *testing.T) {
 	servertest.Need(t, "redis-server")
 	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: filepath.Join(t.TempDir(), "redis"),
 		Args: []string{"--requirepass", "right"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	const pool, callers, calls = 2, 8, 5
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: "right"})
@@ -46,9 +45,7 @@ func TestARefusedPasswordIsTriedOnceASecond(t *testing.T) {
 	}
 	_ = calling.Wait()
 	entries, err := admin.ACLLog(t.Context(), 100_000).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	refused := 0
 	for _, e := range entries {
 		refused += int(e.Count)
@@ -59,8 +56,6 @@ func TestARefusedPasswordIsTriedOnceASecond(t *testing.T) {
 	if refused == 0 || refused > most {
 		t.Errorf("%d passwords were refused within %s, want 1 to %d", refused, time.Since(began), most)
 	}
-	if err := admin.Do(t.Context(), "ACL", "SETUSER", "default", ">wrong").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", ">wrong").Err())
 	patience.For(t, "the password to be tried again", func() bool { return client.Ping(t.Context()).Err() == nil })
 }

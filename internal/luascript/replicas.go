@@ -47,9 +47,6 @@ func (e *ReplicasError) Error() string {
 // Unwrap makes the error match task.ErrReplicas.
 func (e *ReplicasError) Unwrap() error { return task.ErrReplicas }
 
-// waits reports whether a call waits for replicas.
-func (c *Client) waits(call *Call) bool { return c.replicas > 0 && call.ReplicasKey != "" }
-
 // pipeline is a set of calls that one client sends together.
 type pipeline struct {
 	rdb interface{ Pipeline() redis.Pipeliner }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -36,6 +37,18 @@ type ParkedFilter struct {
 	// Before selects tasks parked before that time; zero: any. Tasks whose time of
 	// parking is unknown, for example with a damaged record, are not selected.
 	Before time.Time
+}
+
+// String describes the filter, as in " since before 2026-12-01T10:00:00.000Z"; "" if it
+// selects all parked tasks, or one by its ID.
+func (f ParkedFilter) String() (text string) {
+	if f.Reason != "" {
+		text += fmt.Sprintf(" with %q in its reason", f.Reason)
+	}
+	if !f.Before.IsZero() {
+		text += " since before " + duetime.Text(f.Before)
+	}
+	return text
 }
 
 // matches reports whether the filter selects a parked task.

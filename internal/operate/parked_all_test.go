@@ -12,7 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -50,9 +52,8 @@ func newAttic(t *testing.T) *attic {
 	a := &attic{t: t, prefix: prefix}
 	_, a.rdb = ordersAt(t, addr, prefix)
 	a.topic, a.client = ordersAt(t, addr, prefix)
-	if _, err := a.topic.Ensure(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	_, err := a.topic.Ensure(t.Context(), 4)
+	check.OK(t, err)
 	return a
 }
 
@@ -63,51 +64,33 @@ func (a *attic) key(what string, at int) string {
 // fill parks n tasks in a shard, with realistic records.
 func (a *attic) fill(at, n int) {
 	a.t.Helper()
-	now, err := a.topic.Now(a.t.Context())
-	p, err2 := a.topic.Placement(a.t.Context())
-	if err := errors.Join(err, err2); err != nil {
-		a.t.Fatal(err)
-	}
-	var all []shard.Entry
-	for i := 0; len(all) < n; i++ {
-		if id := fmt.Sprintf("o-%06d", i); p.New(id) == at {
-			all = append(all, shard.Entry{ID: id, When: shard.In(time.Hour), Body: []byte{0}})
-		}
-	}
-	for batch := range slices.Chunk(all, shard.MaxBatch) {
-		put := shard.Put{Shard: at, Op: shard.NewOp(), Entries: batch}
-		if r := a.topic.Put(a.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
-			a.t.Fatal(r.Err)
-		}
-		for _, e := range batch {
-			a.park(at, e.ID)
+	p := fixture.Placement(a.t, a.topic)
+	ids := fixture.Belonging(p, at, n)
+	for batch := range slices.Chunk(ids, shard.MaxBatch) {
+		fixture.Put(a.t, a.topic, p, at, fixture.Entries(shard.In(time.Hour), []byte{0}, batch...)...)
+		for _, id := range batch {
+			a.park(at, id)
 		}
 	}
 }
 
 func (a *attic) park(at int, id string) {
 	a.t.Helper()
-	if err := a.rdb.ZAdd(a.t.Context(), a.key("due", at), redis.Z{Score: math.Inf(1), Member: id}).Err(); err != nil {
-		a.t.Fatal(err)
-	}
+	check.OK(a.t, a.rdb.ZAdd(a.t.Context(), a.key("due", at), redis.Z{Score: math.Inf(1), Member: id}).Err())
 }
 
 // spoil parks n tasks with unreadable records in front of a shard's others.
 func (a *attic) spoil(at, n int) {
 	a.t.Helper()
 	p, err := a.topic.Placement(a.t.Context())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	check.OK(a.t, err)
 	for i := 0; n > 0; i++ {
 		id := fmt.Sprintf("bad-%04d", i)
 		if p.New(id) != at {
 			continue
 		}
 		n--
-		if err := a.rdb.HSet(a.t.Context(), a.key("task", at), id, "\x10cut").Err(); err != nil {
-			a.t.Fatal(err)
-		}
+		check.OK(a.t, a.rdb.HSet(a.t.Context(), a.key("task", at), id, "\x10cut").Err())
 		a.park(at, id)
 	}
 }
@@ -116,9 +99,7 @@ func (a *attic) spoil(at, n int) {
 func (a *attic) parked() int64 {
 	a.t.Helper()
 	n, err := a.rdb.ZCount(a.t.Context(), a.key("due", 1), "+inf", "+inf").Result()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	check.OK(a.t, err)
 	return n
 }
 
@@ -153,9 +134,7 @@ func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
 	a.spoil(1, 600)
 	a.fill(1, 20)
 	a.fill(3, 20)
-	if err := a.rdb.Set(t.Context(), a.key("due", 2), "in the way", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, a.rdb.Set(t.Context(), a.key("due", 2), "in the way", 0).Err())
 	parked := Parked{Topic: a.topic}
 	listed := 0
 	err := parked.Each(t.Context(), func(shard.Record) bool { listed++; return true })
@@ -178,9 +157,7 @@ func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
 			t.Errorf("%d are parked, want 600", n)
 		}
 	}
-	if err := a.rdb.Del(t.Context(), a.key("due", 2)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, a.rdb.Del(t.Context(), a.key("due", 2)).Err())
 	var left *LeftError
 	if n, err := parked.Replay(t.Context(), one); n != 0 || !errors.As(err, &left) || left.Tasks != 1 {
 		t.Errorf("one of them replayed: %d, %v", n, err)
@@ -198,14 +175,12 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 	a.spoil(2, 3)
 	const n = parkedPage + 50
 	p, err := a.topic.Placement(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var ids []string
 	for i := 0; len(ids) < n; i++ {
 		if id := fmt.Sprint("o-", i); p.New(id) == 1 {
 			ids = append(ids, id)
-			put(t, a.topic, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
+			fixture.Store(t, a.topic, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
 		}
 	}
 	b, err := a.topic.Shard(1).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: shard.MaxBatch,
@@ -225,9 +200,7 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 		t.Fatalf("parked %d, %v", released, err)
 	}
 	now, err := a.topic.Now(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	soon, before := time.UnixMilli(now+1), time.UnixMilli(now).Add(-time.Hour)
 	for _, c := range []struct {
 		filter ParkedFilter

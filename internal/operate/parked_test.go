@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -46,19 +48,15 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
 	topic, _ := ordersAt(t, addr, prefix)
-	if _, err := topic.Ensure(t.Context(), from); err != nil {
-		t.Fatal(err)
-	}
+	_, err := topic.Ensure(t.Context(), from)
+	check.OK(t, err)
 	p, err := topic.Placement(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if began, err := topic.Begin(t.Context(), p, to); err != nil || !began {
 		t.Fatalf("change begun: %t, %v", began, err)
 	}
-	if p, err = topic.Placement(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p, err = topic.Placement(t.Context())
+	check.OK(t, err)
 	if !p.Moving(moving) {
 		t.Fatal("the task does not move")
 	}
@@ -74,18 +72,8 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 // park stores a task in its old shard, and parks it.
 func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	t.Helper()
-	notAfter, err := topic.Deadline(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	old := p.Old(id)
-	entry := shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}}
-	for _, r := range topic.Put(t.Context(), p, notAfter+time.Hour.Milliseconds(),
-		[]shard.Put{{Shard: old, Op: shard.NewOp(), Entries: []shard.Entry{entry}}}) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	fixture.Put(t, topic, p, old, fixture.Entries(shard.In(0), []byte{0}, id)...)
 	b, err := topic.Shard(old).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 1, Lease: time.Hour})
 	if err != nil || len(b.Tasks) != 1 {
 		t.Fatalf("%d tasks claimed, %v", len(b.Tasks), err)
@@ -111,7 +99,8 @@ func move(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 		}
 	}
 	for _, l := range export.Tasks {
-		if _, err := topic.Shard(p.Old(id)).Settle(t.Context(), []shard.Lease{{ID: l.ID, Token: export.Token}}); err != nil {
+		leases := []shard.Lease{{ID: l.ID, Token: export.Token}}
+		if _, err := topic.Shard(p.Old(id)).RemoveExported(t.Context(), leases); err != nil {
 			t.Error(err)
 		}
 	}

@@ -32,10 +32,7 @@ func (p Parked) countAll(ctx context.Context) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	stats, err := p.Topic.Stats(ctx, placement.Scanned())
-	for _, s := range stats {
-		n += s.Parked
-	}
+	n, err = p.sum(ctx, placement)
 	if shard.Unreadable(err) != nil {
 		err = nil // the change itself reports these
 	}
@@ -56,8 +53,10 @@ type pass struct {
 // changeAll makes one pass over the parked tasks. It doesn't meet a task again that is
 // parked again behind it, for example one that still has no queue.
 func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change change) (int, error) {
-	all := &pass{parked: p, change: change, began: time.Now(), of: p.count(ctx, placement),
-		left: &LeftError{Topic: p.Topic.Name()}}
+	all := &pass{parked: p, change: change, began: time.Now(), left: &LeftError{Topic: p.Topic.Name()}}
+	if p.Progress != nil {
+		all.of, _ = p.sum(ctx, placement) // the walk meets the same errors
+	}
 	err := p.walk(ctx, placement, func(at int, page []shard.Record) (more bool, err error) {
 		return all.visit(ctx, at, page)
 	})
@@ -135,14 +134,11 @@ func (p *pass) tell() {
 	}
 }
 
-// count returns about how many tasks are parked, for Progress.
-func (p Parked) count(ctx context.Context, placement shard.Placement) (n int64) {
-	if p.Progress == nil {
-		return 0
-	}
-	stats, _ := p.Topic.Stats(ctx, placement.Scanned()) // the walk meets the same errors
+// sum adds up the parked tasks of all shards that can be read.
+func (p Parked) sum(ctx context.Context, placement shard.Placement) (n int64, err error) {
+	stats, err := p.Topic.Stats(ctx, placement.Scanned())
 	for _, s := range stats {
 		n += s.Parked
 	}
-	return n
+	return n, err
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -18,15 +20,10 @@ func TestReadingAgainAsksFewShards(t *testing.T) {
 	server := servertest.OwnRedis(t)
 	topic, rdb := ordersAt(t, server.Addr(), "duefleet")
 	store, err := shard.New(rdb, "duefleet")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := topic.Ensure(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.ZAdd(t.Context(), "duefleet:due:{orders:4000}", redis.Z{Score: 1, Member: "stray"}).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	_, err = topic.Ensure(t.Context(), 4)
+	check.OK(t, err)
+	check.OK(t, rdb.ZAdd(t.Context(), "duefleet:due:{orders:4000}", redis.Z{Score: 1, Member: "stray"}).Err())
 	reader := NewReader(store, "")
 	read := func() (zcards int) {
 		t.Helper()
@@ -43,9 +40,8 @@ func TestReadingAgainAsksFewShards(t *testing.T) {
 	if n := read(); n != 4 {
 		t.Errorf("the second look asks %d times, want once for each of 4 shards", n)
 	}
-	if _, err := topic.Begin(t.Context(), placementOf(t, topic), 2); err != nil {
-		t.Fatal(err)
-	}
+	_, err = topic.Begin(t.Context(), fixture.Placement(t, topic), 2)
+	check.OK(t, err)
 	if n := read(); n < 4092 {
 		t.Errorf("after a change of the placement it asks %d times, want each", n)
 	}
@@ -58,13 +54,10 @@ func TestManyShardsAreCountedInTurn(t *testing.T) {
 	server := servertest.OwnRedis(t)
 	topic, rdb := ordersAt(t, server.Addr(), "duefleet")
 	store, err := shard.New(rdb, "duefleet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	const m = 1200
-	if _, err := topic.Ensure(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	_, err = topic.Ensure(t.Context(), m)
+	check.OK(t, err)
 	reader := NewReader(store, "orders")
 	read := func() int64 {
 		t.Helper()
@@ -78,10 +71,8 @@ func TestManyShardsAreCountedInTurn(t *testing.T) {
 		t.Fatalf("%d tasks are stored, want none", n)
 	}
 	for at := range m {
-		if err := rdb.ZAdd(t.Context(), fmt.Sprintf("duefleet:due:{orders:%d}", at),
-			redis.Z{Score: 1e15, Member: "o"}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, rdb.ZAdd(t.Context(), fmt.Sprintf("duefleet:due:{orders:%d}", at),
+			redis.Z{Score: 1e15, Member: "o"}).Err())
 	}
 	before := calls(t, rdb)
 	for _, want := range []int64{512, 1024, 1200} {
@@ -94,22 +85,11 @@ func TestManyShardsAreCountedInTurn(t *testing.T) {
 	}
 }
 
-func placementOf(t *testing.T, topic *shard.Topic) shard.Placement {
-	t.Helper()
-	p, err := topic.Placement(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // calls returns how many ZCARDs Redis has run.
 func calls(t *testing.T, rdb redis.UniversalClient) (n int) {
 	t.Helper()
 	text, err := rdb.Info(t.Context(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	_, text, _ = strings.Cut(text, "cmdstat_zcard:")
 	_, _ = fmt.Sscanf(text, "calls=%d,", &n)
 	return n

@@ -54,10 +54,11 @@ func (r Reason) String() string {
 // time of the reading.
 func (s Status) Reasons(now time.Time) []Reason {
 	var all []Reason
-	if !slices.ContainsFunc(s.Fleet, func(m balance.Member) bool { return m.Alive }) {
+	live := balance.Live(s.Fleet)
+	if len(live) == 0 {
 		all = append(all, Reason{Kind: NoScanner, Text: "no scanner runs"})
 	}
-	all = append(all, otherSources(s.Fleet)...)
+	all = append(all, otherSources(live)...)
 	for _, text := range s.Degraded {
 		all = append(all, Reason{Kind: SourceAway, Text: text})
 	}
@@ -75,9 +76,9 @@ func (s Status) Reasons(now time.Time) []Reason {
 			all = append(all, Reason{Kind: ParkedTasks, Topic: t.Topic, Text: fmt.Sprintf("%d tasks are parked", t.Parked)})
 		}
 	}
-	for _, m := range s.Fleet {
+	for _, m := range live {
 		for _, name := range slices.Sorted(maps.Keys(m.Errors)) {
-			if text := m.Errors[name]; m.Alive && !told[text] && (name != "" || !m.Away) {
+			if text := m.Errors[name]; !told[text] && (name != "" || !m.Away) {
 				all = append(all, Reason{Kind: Configuration, Text: "configuration: " + text})
 				told[text] = true
 			}
@@ -88,10 +89,10 @@ func (s Status) Reasons(now time.Time) []Reason {
 
 // otherSources returns the reasons why live scanners' own settings are not applied,
 // each with those scanners.
-func otherSources(fleet []balance.Member) (all []Reason) {
+func otherSources(live []balance.Member) (all []Reason) {
 	members := map[string][]string{}
-	for _, m := range fleet {
-		if m.Alive && m.Refused != "" {
+	for _, m := range live {
+		if m.Refused != "" {
 			members[m.Refused] = append(members[m.Refused], m.Instance)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -49,12 +50,9 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 	addr, prefix := servertest.Redis(t)
 	topic, rdb := ordersAt(t, addr, prefix)
 	client, err := producer.New(producer.Config{Redis: rdb, Prefix: prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := topic.Ensure(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	_, err = topic.Ensure(t.Context(), 2)
+	check.OK(t, err)
 	var anew bool
 	intrude := func() {
 		p, _ := topic.Placement(t.Context())

@@ -272,16 +272,10 @@ func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change
 // were cancelled or replaced since. So there are at most as many as stored tasks that
 // aren't parked.
 func (s *TopicStatus) hear(fleet []balance.Member) {
-	var living []balance.Member
-	for _, m := range fleet {
-		if m.Alive {
-			living = append(living, m)
-		}
-	}
-	newest := func(a, b balance.Member) int { return cmp.Compare(b.Applied, a.Applied) }
-	slices.SortStableFunc(living, newest)
+	live := balance.Live(fleet)
+	slices.SortStableFunc(live, func(a, b balance.Member) int { return cmp.Compare(b.Applied, a.Applied) })
 	var all balance.TopicNote
-	for _, m := range living {
+	for _, m := range live {
 		all = all.Plus(m.Topics[s.Topic])
 	}
 	s.Settings, s.Paused, s.Rate = all.Settings, all.Paused, all.Rate
@@ -339,10 +333,7 @@ func (s *TopicStatus) pause() string {
 
 // listen adds the live scanners' remarks about the topic, each once.
 func (s *TopicStatus) listen(fleet []balance.Member) {
-	for _, m := range fleet {
-		if !m.Alive {
-			continue
-		}
+	for _, m := range balance.Live(fleet) {
 		if why := m.Troubles[s.Topic]; why != "" {
 			s.note(Unserved, why)
 		}
@@ -358,12 +349,9 @@ func (s *TopicStatus) listen(fleet []balance.Member) {
 // degraded says in one line how many live scanners can't read the source of topics. It
 // gives the reason of the first.
 func degraded(fleet []balance.Member) []string {
-	live, away, why := 0, 0, ""
-	for _, m := range fleet {
-		if !m.Alive {
-			continue
-		}
-		if live++; m.Away {
+	live, away, why := balance.Live(fleet), 0, ""
+	for _, m := range live {
+		if m.Away {
 			away++
 			why = cmp.Or(why, m.Errors[""])
 		}
@@ -372,15 +360,13 @@ func degraded(fleet []balance.Member) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%d of %d scanners can't read the source of topics: their last good settings stay in "+
-		"force, and changes wait: %s", away, live, why)}
+		"force, and changes wait: %s", away, len(live), why)}
 }
 
 // warnings collects the live scanners' remarks about Redis, each once.
 func warnings(fleet []balance.Member) (all []string) {
-	for _, m := range fleet {
-		if m.Alive {
-			all = append(all, m.Warnings...)
-		}
+	for _, m := range balance.Live(fleet) {
+		all = append(all, m.Warnings...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -20,9 +21,7 @@ func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	notes := func() []string {
 		t.Helper()
 		s, err := ReadStatus(t.Context(), r.Store, "orders")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return s.Topics[0].Notes
 	}
 	if got := notes(); len(got) != 0 {
@@ -30,9 +29,8 @@ func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	}
 	lost := p
 	lost.Shards = 3
-	if _, err := orders.Shard(1).Fence(t.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
+	_, err := orders.Shard(1).Fence(t.Context(), lost)
+	check.OK(t, err)
 	got := notes()
 	if len(got) != 1 || !strings.Contains(got[0], lost.String()) || !strings.Contains(got[0], p.String()) {
 		t.Errorf("notes: %q", got)
@@ -51,9 +49,8 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 		addr, prefix := servertest.Redis(t)
 		prefix = fmt.Sprintf("%s:%d", prefix, at)
 		topic, _ := ordersAt(t, addr, prefix)
-		if _, err := topic.Ensure(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
+		_, err := topic.Ensure(t.Context(), 2)
+		check.OK(t, err)
 		dying, removing := ordersAt(t, addr, prefix)
 		faults.Die(removing, at, errDead)
 		storeFar(t, topic)
@@ -91,17 +88,5 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 // storeFar stores a task that is due much later, as a producer does.
 func storeFar(t *testing.T, topic *shard.Topic) {
 	t.Helper()
-	p, err := topic.Placement(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	notAfter, err := topic.Deadline(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	entry := shard.Entry{ID: "a", When: shard.In(time.Hour), Body: []byte("\x00a")}
-	put := shard.Put{Shard: p.New("a"), Op: shard.NewOp(), Entries: []shard.Entry{entry}}
-	if err := topic.Put(t.Context(), p, notAfter, []shard.Put{put})[0].Err; err != nil {
-		t.Fatal(err)
-	}
+	fixture.Store(t, topic, fixture.Entries(shard.In(time.Hour), []byte("\x00a"), "a")...)
 }

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"slices"
@@ -216,16 +217,10 @@ const listChunk = 1000
 // sorted returns the first tasks in order.
 func (f *firstTasks) sorted() []Listed {
 	slices.SortFunc(f.tasks, func(a, b Listed) int {
-		if a.Next.IsZero() != b.Next.IsZero() {
-			if a.Next.IsZero() {
-				return 1
-			}
-			return -1
+		if a.Next.IsZero() != b.Next.IsZero() { // parked tasks have no next attempt, and come last
+			return b.Next.Compare(a.Next)
 		}
-		if n := a.Next.Compare(b.Next); n != 0 {
-			return n
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Next.Compare(b.Next), strings.Compare(a.ID, b.ID))
 	})
 	return f.tasks[:min(len(f.tasks), f.limit)]
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -19,29 +21,11 @@ import (
 func list(t *testing.T, tasks Tasks) []string {
 	t.Helper()
 	var got []string
-	if err := tasks.Each(t.Context(), func(l Listed) bool {
+	check.OK(t, tasks.Each(t.Context(), func(l Listed) bool {
 		got = append(got, fmt.Sprint(l.ID, " ", l.State))
 		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return got
-}
-
-// put stores tasks in their shards.
-func put(t *testing.T, topic *shard.Topic, entries ...shard.Entry) {
-	t.Helper()
-	now, err := topic.Now(t.Context())
-	p, err2 := topic.Placement(t.Context())
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		one := shard.Put{Shard: p.New(e.ID), Op: shard.NewOp(), Entries: []shard.Entry{e}}
-		if r := topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{one})[0]; r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
 }
 
 // TestTasksAreListedByStateDueAndPrefix: with a limit, tasks of several shards come in the
@@ -54,11 +38,9 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 		return shard.Entry{ID: id, When: shard.At(now.Add(time.Duration(seconds) * time.Second)), Body: []byte{0}}
 	}
 	p, err := a.topic.Placement(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, a.topic, at("w-3", 3), at("w-1", 1), at("w-2", 2), at("w-4", 4))
-	put(t, a.topic, shard.Entry{ID: "r", When: shard.In(0), Body: []byte{0}})
+	check.OK(t, err)
+	fixture.Store(t, a.topic, at("w-3", 3), at("w-1", 1), at("w-2", 2), at("w-4", 4))
+	fixture.Store(t, a.topic, shard.Entry{ID: "r", When: shard.In(0), Body: []byte{0}})
 	claim := func(id string) shard.Lease {
 		t.Helper()
 		b, err := a.topic.Shard(p.New(id)).Claim(t.Context(), shard.Claim{Claimant: "w", Request: id, Limit: 1,
@@ -72,9 +54,9 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 	if n, err := a.topic.Shard(p.New("r")).Release(t.Context(), []shard.Release{back}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	put(t, a.topic, shard.Entry{ID: "l", When: shard.In(0), Body: []byte{0}})
+	fixture.Store(t, a.topic, shard.Entry{ID: "l", When: shard.In(0), Body: []byte{0}})
 	claim("l")
-	put(t, a.topic, shard.Entry{ID: "p", When: shard.In(0), Body: []byte{0}})
+	fixture.Store(t, a.topic, shard.Entry{ID: "p", When: shard.In(0), Body: []byte{0}})
 	a.park(p.New("p"), "p")
 	all := "l leased, p parked, r retrying, w-1 waiting, w-2 waiting, w-3 waiting, w-4 waiting"
 	for name, c := range map[string]struct {
@@ -137,10 +119,8 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 	addr, prefix := servertest.Redis(t)
 	topic, _ := ordersAt(t, addr, prefix)
 	p, err := topic.Ensure(t.Context(), from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, topic, shard.Entry{ID: moving, When: shard.In(time.Hour), Body: []byte{0}})
+	check.OK(t, err)
+	fixture.Store(t, topic, shard.Entry{ID: moving, When: shard.In(time.Hour), Body: []byte{0}})
 	if parked {
 		a := attic{t: t, prefix: prefix, topic: topic}
 		_, a.rdb = ordersAt(t, addr, prefix)
@@ -171,7 +151,7 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 			return topic.Import(ctx, p, export.Deadline, shard.Share{Shard: p.New(moving), Tasks: export.Tasks})[0].Err
 		},
 		func() error {
-			_, err := topic.Shard(p.Old(moving)).Settle(ctx, []shard.Lease{{ID: moving, Token: export.Token}})
+			_, err := topic.Shard(p.Old(moving)).RemoveExported(ctx, []shard.Lease{{ID: moving, Token: export.Token}})
 			return err
 		},
 		func() error {
@@ -209,9 +189,7 @@ func TestAListNamesShardsThatCannotBeRead(t *testing.T) {
 	a := newAttic(t)
 	a.fill(1, 20)
 	a.fill(3, 20)
-	if err := a.rdb.Set(t.Context(), a.key("due", 2), "in the way", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, a.rdb.Set(t.Context(), a.key("due", 2), "in the way", 0).Err())
 	for limit, want := range []int{40, 1} {
 		n := 0
 		err := Tasks{Topic: a.topic, Limit: limit}.Each(t.Context(), func(Listed) bool { n++; return true })

@@ -12,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // plainLine is a line as encoding/json decodes it.
@@ -31,9 +32,7 @@ func (p plainLine) payload(t *testing.T) (payload, contentType string) {
 	payload = string(p.Base64)
 	switch {
 	case len(p.Payload) > 0 && p.Payload[0] == '"':
-		if err := json.Unmarshal(p.Payload, &payload); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, json.Unmarshal(p.Payload, &payload))
 	case len(p.Payload) > 0:
 		payload, contentType = string(p.Payload), "application/json"
 	}
@@ -98,13 +97,11 @@ func FuzzLine(f *testing.F) {
 		if (plain.In == nil) == (plain.At == nil) {
 			t.Fatalf("in %v and at %v", plain.In, plain.At)
 		}
-		if err := errors.Join(
+		check.OK(t, errors.Join(
 			task.CheckTopic(req.Topic), task.CheckID(req.ID), task.CheckPayload(req.Payload, 1000),
 			task.CheckContentType(req.ContentType), task.CheckHeaders(req.Headers), task.CheckOptions(req.Options),
 			task.CheckDue(dueOf(t, plain, now), now),
-		); err != nil {
-			t.Fatal(err)
-		}
+		))
 		if !utf8.ValidString(req.ID) || strings.ContainsRune(req.ID, utf8.RuneError) && !strings.Contains(string(line), "\ufffd") && !strings.Contains(strings.ToLower(string(line)), `\ufffd`) {
 			t.Fatalf("ID %q was changed", req.ID)
 		}
@@ -126,8 +123,6 @@ func dueOf(t *testing.T, plain plainLine, now time.Time) time.Time {
 		in, err = duetime.Span(*plain.In)
 		due = now.Add(in)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return due
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/test/check"
+	shared "github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // fixture is a topic of one shard for one test, and its Resharder, whose Run doesn't run.
@@ -45,13 +46,10 @@ func newFixture(t *testing.T) *fixture {
 // fixtureOn is newFixture on the Redis at an address.
 func fixtureOn(t *testing.T, addr, prefix string) *fixture {
 	t.Helper()
-	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
-	b := fixtureOf(t, redis.NewUniversalClient(options), prefix)
+	b := fixtureOf(t, shared.Client(t, addr), prefix)
 	var err error
-	if b.p, err = b.topic.Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	b.p, err = b.topic.Ensure(t.Context(), 1)
+	check.OK(t, err)
 	return b
 }
 
@@ -65,13 +63,9 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 	t.Helper()
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	metrics, err := telemetry.NewMetrics(telemetry.NewRegistry(), 1, telemetry.Build{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	b := &fixture{t: t, topic: store.Topic("orders"), rdb: rdb, document: Document{Shards: 1, Tick: time.Second}}
 	one := func() int { return 1 }
 	b.resharder = New(Config{
@@ -87,21 +81,16 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 // reconcile does what Run does once.
 func (b *fixture) reconcile() {
 	b.t.Helper()
-	if err := b.resharder.reconcile(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
+	check.OK(b.t, b.resharder.reconcile(b.t.Context()))
 }
 
 // migrate begins a change to two shards.
 func (b *fixture) migrate() {
 	b.t.Helper()
-	if _, err := b.topic.Begin(b.t.Context(), b.p, 2); err != nil {
-		b.t.Fatal(err)
-	}
-	var err error
-	if b.p, err = b.topic.Placement(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
+	_, err := b.topic.Begin(b.t.Context(), b.p, 2)
+	check.OK(b.t, err)
+	b.p, err = b.topic.Placement(b.t.Context())
+	check.OK(b.t, err)
 }
 
 // put stores tasks in shard 0, all due at when.
@@ -113,17 +102,7 @@ func (b *fixture) put(when shard.When, ids ...string) {
 // putBody stores tasks that have the same body.
 func (b *fixture) putBody(when shard.When, body []byte, ids ...string) {
 	b.t.Helper()
-	now, err := b.topic.Now(b.t.Context())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	put := shard.Put{Op: shard.NewOp()}
-	for _, id := range ids {
-		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: body})
-	}
-	if r := b.topic.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
-		b.t.Fatal(r.Err)
-	}
+	shared.Put(b.t, b.topic, b.p, 0, shared.Entries(when, body, ids...)...)
 }
 
 // in reports whether a task is in a shard.

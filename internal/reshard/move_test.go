@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -81,13 +82,10 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 		ids[i] = strconv.Itoa(i)
 	}
 	b.put(shard.In(time.Hour), ids...)
-	if _, err := b.topic.Begin(t.Context(), b.p, 5); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if b.p, err = b.topic.Placement(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.topic.Begin(t.Context(), b.p, 5)
+	check.OK(t, err)
+	b.p, err = b.topic.Placement(t.Context())
+	check.OK(t, err)
 	b.resharder.view.learn(b.p)
 	b.resharder.Move(t.Context(), t.Context(), NewWorker("me/0"), []int{0, 1, 2, 3, 4}, b.p)
 	b.reconcile()
@@ -112,9 +110,7 @@ func TestAMoverStartedAgainIsExportedWhatItAskedFor(t *testing.T) {
 	for _, id := range ids {
 		m := b.resharder.newMover("me/0", 0, b.p)
 		export, err := b.topic.Shard(0).Export(t.Context(), b.p, m.newExport([]string{id}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if len(export.Tasks) != 1 || export.Tasks[0].ID != id {
 			t.Errorf("asked for %s, and exported %v", id, export.Tasks)
 		}
@@ -131,9 +127,8 @@ func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	b.put(shard.In(time.Hour), ids...)
 	m := b.resharder.newMover("me/0", 0, b.p)
 	exported, asked := m.newExport(ids[:1]), ids[1]
-	if _, err := b.topic.Shard(0).Export(t.Context(), b.p, exported); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.topic.Shard(0).Export(t.Context(), b.p, exported)
+	check.OK(t, err)
 	b.requests.Add(-1) // the next export has the same request number
 	dirty, _, err := m.carry(t.Context(), []string{asked})
 	if !dirty && b.in(0, asked) {

@@ -190,7 +190,7 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string
 	if len(imported) == 0 {
 		return nil, errors.Join(errs...)
 	}
-	n, err := m.from.Settle(ctx, imported)
+	n, err := m.from.RemoveExported(ctx, imported)
 	m.of.cfg.Metrics.Moved.Add(float64(n))
 	gone := map[string]bool{}
 	if n == len(imported) { // else it isn't known which ones

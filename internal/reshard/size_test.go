@@ -3,17 +3,14 @@ package reshard
 import (
 	"errors"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -57,18 +54,9 @@ func bytesIn(value any) (n int) {
 // connection, each way.
 func narrowed(t *testing.T, addr string, rate int) string {
 	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", addr)
-	if err := proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Stop)
+	proxy := faults.Proxy(t, faults.Local, addr)
 	for _, stream := range []string{"downstream", "upstream"} {
-		toxic := `{"name": "` + stream + `", "type": "bandwidth", "stream": "` + stream + `", "attributes": {"rate": ` +
-			strconv.Itoa(rate/1000) + `}}`
-		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
-			t.Fatal(err)
-		}
+		faults.Toxic(t, proxy, stream, "bandwidth", stream, map[string]any{"rate": rate / 1000})
 	}
 	return proxy.Listen
 }
@@ -100,9 +88,7 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 			t.Log(err)
 		}
 		p, err := b.topic.Placement(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		b.p = p
 		return p.Phase == shard.Stable
 	})
@@ -141,9 +127,7 @@ func TestAStepThatLeftSomeDoesNotEndItsPass(t *testing.T) {
 		if m.pass.Count > 1 {
 			t.Fatalf("pass %d has begun with %d tasks left", m.pass.Count, left)
 		}
-		if err := m.step(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, m.step(t.Context()))
 	}
 	if n := here(); n != 0 {
 		t.Errorf("%d tasks are here in the end", n)
@@ -163,9 +147,7 @@ func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
 		request := m.newExport([]string{id})
 		request.Lease = moveMargin // leaves no time for the import
 		export, err := m.from.Export(t.Context(), b.p, request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if _, err := m.handOver(t.Context(), export); !errors.Is(err, shard.ErrLate) {
 			t.Fatalf("an import at the end of its export: %v", err)
 		}

@@ -41,9 +41,6 @@ func (b *Backoff) Wait(ctx context.Context) { Sleep(ctx, b.Next()) }
 // Reset starts again with the pause after the first try, as after a success.
 func (b *Backoff) Reset() { b.tries = 0 }
 
-// Tries returns how often Next or Wait was called since the start or the last Reset.
-func (b *Backoff) Tries() int { return b.tries }
-
 // Exponential doubles least once per try and returns the result, which is at most most.
 func Exponential(least, most time.Duration, tries int) time.Duration {
 	d := least

@@ -6,6 +6,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
 
@@ -29,14 +30,14 @@ func TestAgainStoresWhatWasSettled(t *testing.T) {
 	a := c.delivered()
 	stored, err := c.Router("orders").Requeue(c.ctx(), a)
 	c.ok(err)
-	equal(t, "stored", stored, true)
+	check.Equal(t, "stored", stored, true)
 	r := c.read("a")
-	equal(t, "due", r.Due.UnixMilli(), a.Next)
-	equal(t, "scheduled", r.Scheduled.UnixMilli(), a.Scheduled)
-	equal(t, "attempt", r.Attempt, 2)
-	equal(t, "reason", r.Reason, "why")
-	equal(t, "payload", string(r.Payload), "again")
-	equal(t, "state", r.State, task.Waiting)
+	check.Equal(t, "due", r.Due.UnixMilli(), a.Next)
+	check.Equal(t, "scheduled", r.Scheduled.UnixMilli(), a.Scheduled)
+	check.Equal(t, "attempt", r.Attempt, 2)
+	check.Equal(t, "reason", r.Reason, "why")
+	check.Equal(t, "payload", string(r.Payload), "again")
+	check.Equal(t, "state", r.State, task.Waiting)
 }
 
 func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
@@ -64,8 +65,8 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 			before := c.read("a")
 			stored, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
-			equal(t, "stored", stored, false)
-			equal(t, "op", c.read("a").Op, before.Op)
+			check.Equal(t, "stored", stored, false)
+			check.Equal(t, "op", c.read("a").Op, before.Op)
 		})
 	}
 }
@@ -87,7 +88,7 @@ func TestWithdrawTellsWhetherAMessageMayBeOut(t *testing.T) {
 		if w.At < before || w.At > c.now() {
 			t.Errorf("%s: withdrawn at %d", id, w.At)
 		}
-		equal(t, id, w.Tasks[0], want)
+		check.Equal(t, id, w.Tasks[0], want)
 	}
 }
 
@@ -99,14 +100,14 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 		t.Helper()
 		got, err := c.CheckDelivery(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
 		c.ok(err)
-		equal(t, "standing", got, want)
+		check.Equal(t, "standing", got, want)
 	}
 	allowNext := func(due, next, want int64, allowed bool) {
 		t.Helper()
 		at, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
 		c.ok(err)
-		equal(t, "allowed", ok, allowed)
-		equal(t, "next", at, want)
+		check.Equal(t, "allowed", ok, allowed)
+		check.Equal(t, "next", at, want)
 	}
 	checkDelivery(1000, shard.Run)
 	allowNext(1000, 1000, 1001, true) // never the same due: it would be taken for done
@@ -140,8 +141,8 @@ func TestARequestedDueIsForTheDeliveryThatItMissed(t *testing.T) {
 				t.Helper()
 				at, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: 500}, next, time.Hour)
 				c.ok(err)
-				equal(t, "allowed", ok, true)
-				equal(t, "next", at, want)
+				check.Equal(t, "allowed", ok, true)
+				check.Equal(t, "next", at, want)
 			}
 			c.ok(c.NoteMoved(c.ctx(), "a", 1500, row.requested))
 			allowNext(1000, 2000, row.want)
@@ -166,8 +167,8 @@ func TestARequestOfAnEarlierBuildCounts(t *testing.T) {
 			delivery := shard.Delivered{ID: "a", Due: 1000, Scheduled: 500}
 			at, ok, err := c.AllowNext(c.ctx(), delivery, 2000, time.Hour)
 			c.ok(err)
-			equal(t, "allowed", ok, true)
-			equal(t, "next", at, row.want)
+			check.Equal(t, "allowed", ok, true)
+			check.Equal(t, "next", at, row.want)
 		})
 	}
 }
@@ -201,17 +202,17 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 			for _, a := range []shard.Requeue{older, newer} {
 				_, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}, a.Next, time.Hour)
 				c.ok(err)
-				equal(t, "allowed", ok, true)
+				check.Equal(t, "allowed", ok, true)
 			}
 			stored, err := c.Router("orders").Requeue(c.ctx(), older)
 			c.ok(err)
-			equal(t, "the older one's retry is stored", stored, true)
+			check.Equal(t, "the older one's retry is stored", stored, true)
 			row.change(c)
 			stored, err = c.Router("orders").Requeue(c.ctx(), newer)
 			c.ok(err)
-			equal(t, "the newer one's retry is stored", stored, row.stored)
+			check.Equal(t, "the newer one's retry is stored", stored, row.stored)
 			if row.stored {
-				equal(t, "due", c.read("a").Due.UnixMilli(), newer.Next)
+				check.Equal(t, "due", c.read("a").Due.UnixMilli(), newer.Next)
 			}
 		})
 	}
@@ -229,8 +230,8 @@ func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	a.Due = c.now() + 1000
 	stored, err := c.Router("orders").Requeue(c.ctx(), a)
 	c.ok(err)
-	equal(t, "stored", stored, false)
-	equal(t, "payload", string(c.read("a").Payload), "payload of a")
+	check.Equal(t, "stored", stored, false)
+	check.Equal(t, "payload", string(c.read("a").Payload), "payload of a")
 }
 
 // TestAgainWhileAnOlderVersionLiesInTheOldShard: while M changes, the producer
@@ -245,7 +246,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 			a := c.delivered()
 			c.put(shard.In(time.Hour), a.ID)
 			c.begin(2)
-			equal(t, "its new shard", c.p.New(a.ID), 1)
+			check.Equal(t, "its new shard", c.p.New(a.ID), 1)
 			if replaced {
 				// as a producer stores it that dies before it deletes at the old shard
 				_, err := c.Shard(0).Fence(c.ctx(), c.p)
@@ -260,15 +261,15 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 			}
 			stored, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
-			equal(t, "stored", stored, replaced)
+			check.Equal(t, "stored", stored, replaced)
 			if !replaced {
-				equal(t, "payload", string(c.read(a.ID).Payload), "payload of "+a.ID)
+				check.Equal(t, "payload", string(c.read(a.ID).Payload), "payload of "+a.ID)
 				return
 			}
 			c.gone(a.ID)
 			s, err := c.Shard(1).Read(c.ctx(), c.p, a.ID)
 			c.ok(err)
-			equal(t, "due", s.Due.UnixMilli(), a.Next)
+			check.Equal(t, "due", s.Due.UnixMilli(), a.Next)
 		})
 	}
 }

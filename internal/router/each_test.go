@@ -10,6 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // move moves a task from its old shard to its new one.
@@ -22,9 +23,9 @@ func (c *sandbox) move(id string) {
 	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, share) {
 		c.ok(imported.Err)
 	}
-	n, err := from.Settle(c.ctx(), []shard.Lease{{ID: id, Token: export.Token}})
+	n, err := from.RemoveExported(c.ctx(), []shard.Lease{{ID: id, Token: export.Token}})
 	c.ok(err)
-	equal(c.t, "settled", n, 1)
+	check.Equal(c.t, "settled", n, 1)
 }
 
 // TestEachIDIsMetOnce yields thousands of IDs in several shards, each once, while the
@@ -70,7 +71,7 @@ func TestEachIDIsMetOnce(t *testing.T) {
 	}
 	some := 0
 	c.ok(c.EachID(c.ctx(), "", func(string) bool { some++; return some < 10 }))
-	equal(t, "ended after", some, 10)
+	check.Equal(t, "ended after", some, 10)
 	if err := c.Store().Topic("bills").EachID(c.ctx(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
 		t.Errorf("unknown topic: %v", err)
 	}

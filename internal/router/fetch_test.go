@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAReplyOfManyTasksIsBounded: the record that reaches the limit is the last, and a
@@ -26,7 +27,7 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 	for at, want := range map[int]int{0: 2, 4: 2, 5: 1} {
 		fetched := c.Fetch(c.ctx(), c.p, []shard.Names{{Shard: 0, IDs: ids[at:]}})[0]
 		c.ok(fetched.Err)
-		equal(t, fmt.Sprint("tasks from ", at), len(fetched.Tasks), want)
+		check.Equal(t, fmt.Sprint("tasks from ", at), len(fetched.Tasks), want)
 	}
 	got := c.Router("orders").GetMany(c.ctx(), ids)
 	for i, g := range got[:5] {
@@ -71,7 +72,7 @@ func TestAProducerMayListAndReadAndCancelMany(t *testing.T) {
 	for _, w := range []shard.Wanted{{}, {State: task.Waiting}, {From: time.Now()}} {
 		page, err := store.Topic("orders").Listing(w).Next(g.ctx())
 		g.ok(err)
-		equal(t, "listed", len(page) > 0, true)
+		check.Equal(t, "listed", len(page) > 0, true)
 	}
 	for _, got := range New(store).Topic("orders").GetMany(g.ctx(), ids) {
 		g.ok(got.Err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestABrokersReturnKeepsDueAndFirstDue: of a task that was never retried by its consumer
@@ -29,8 +30,8 @@ func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
 			c.ok(err)
 			for range 2 {
 				b := c.claimIDs("a")
-				equal(t, "due of the delivery", b.Tasks[0].Due.UnixMilli(), due)
-				equal(t, "first due of the delivery", b.Tasks[0].FirstDue.UnixMilli(), first)
+				check.Equal(t, "due of the delivery", b.Tasks[0].Due.UnixMilli(), due)
+				check.Equal(t, "first due of the delivery", b.Tasks[0].FirstDue.UnixMilli(), first)
 				lease := shard.Lease{ID: "a", Token: b.Tasks[0].Token}
 				c.release(shard.Release{Lease: lease, Delay: time.Millisecond, Attempted: true, Reason: "no route"})
 				c.reach("a")
@@ -38,8 +39,8 @@ func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
 			moved, err := c.Router("orders").Reschedule(c.ctx(), "a", shard.In(time.Hour))
 			c.ok(err)
 			r := c.read("a")
-			equal(t, "due of what was rescheduled", r.Due.UnixMilli(), moved)
-			equal(t, "first due of what was rescheduled", r.FirstDue.UnixMilli(), moved)
+			check.Equal(t, "due of what was rescheduled", r.Due.UnixMilli(), moved)
+			check.Equal(t, "first due of what was rescheduled", r.FirstDue.UnixMilli(), moved)
 		})
 	}
 }

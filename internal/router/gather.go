@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -32,8 +33,8 @@ type batchers struct {
 	all      map[int]*batcher
 }
 
-// batcher is a batcher: the calls that its entries share. Its mutex guards its own fields
-// and those in its gathered calls.
+// batcher has the calls that its entries share. Its mutex guards its own fields and those
+// of its gathered calls.
 type batcher struct {
 	mu       sync.Mutex
 	inFlight int       // calls in flight
@@ -59,16 +60,18 @@ type waiter struct {
 }
 
 // ScheduleOne stores a task like Schedule, but shares its call with tasks that other
-// goroutines schedule meanwhile. It returns when its own ctx ends; if the call was sent
-// by then, the task may still be stored.
-func (r *Router) ScheduleOne(ctx context.Context, e shard.Entry) Scheduled {
+// goroutines schedule meanwhile. It returns the due time in ms and the error of Scheduled.
+// It returns when its own ctx ends; if the call was sent by then, the task may still be
+// stored.
+func (r *Router) ScheduleOne(ctx context.Context, e shard.Entry) (due int64, err error) {
 	l := r.batcher(e.ID)
 	l.mu.Lock()
 	if l.inFlight < r.batchers.beside {
 		l.inFlight++
 		l.mu.Unlock()
 		defer r.next(l)
-		return r.schedule(ctx, []shard.Entry{e}, nil)[0]
+		one := r.schedule(ctx, []shard.Entry{e}, nil)[0]
+		return one.Due, one.Err
 	}
 	if g := l.open; g != nil && !g.takes(e) {
 		l.take()
@@ -82,9 +85,9 @@ func (r *Router) ScheduleOne(ctx context.Context, e shard.Entry) Scheduled {
 	l.mu.Unlock()
 	select {
 	case <-g.done:
-		return w.result
+		return w.result.Due, w.result.Err
 	case <-ctx.Done():
-		return Scheduled{Err: l.leave(ctx, g, at)}
+		return 0, l.leave(ctx, g, at)
 	}
 }
 
@@ -149,7 +152,7 @@ func (l *batcher) take() *gathered {
 	return g
 }
 
-// end ends a call, and returns the call to send in its place; nil if there is none.
+// done ends a call, and returns the call to send in its place; nil if there is none.
 func (r *Router) done(l *batcher) (next *gathered) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +170,7 @@ func (l *batcher) leave(ctx context.Context, g *gathered, at int) error {
 	g.waiting[at].left = true
 	if l.open == g {
 		delete(g.ids, g.waiting[at].entry.ID)
-		return shard.Unasked(ctx.Err())
+		return luascript.Unasked(ctx.Err())
 	}
 	if g.present == 0 {
 		g.cancel()

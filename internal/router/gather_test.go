@@ -11,17 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/faults"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // puts are the calls of the put script of a client, in the order in which they were
 // begun. Each waits to be let go.
 type puts struct {
-	hash  string
+	text  string // of the script
 	begun chan *heldPut
 }
 
@@ -33,31 +32,11 @@ type heldPut struct {
 	fails error // what its sender meets in place of Redis's answer; nil: that answer
 }
 
-func (p *puts) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (p *puts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		held := p.hold(ctx, cmd)
-		err := next(ctx, cmd)
-		if held != nil && held.fails != nil {
-			err = held.fails
-		}
-		return err
-	}
-}
-
-func (p *puts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		p.hold(ctx, cmds...)
-		return next(ctx, cmds)
-	}
-}
-
-func (p *puts) hold(ctx context.Context, cmds ...redis.Cmder) *heldPut {
+func (p *puts) around(ctx context.Context, r faults.Request) error {
 	held := &heldPut{ctx: ctx, sent: make(chan struct{})}
-	for _, cmd := range cmds {
-		if args := cmd.Args(); len(args) > 1 && args[1] == p.hash {
-			held.args = append(held.args, args...)
+	for _, cmd := range r.Commands {
+		if faults.Runs(cmd, p.text) {
+			held.args = append(held.args, cmd.Args()...)
 		}
 	}
 	if len(held.args) > 0 {
@@ -69,9 +48,12 @@ func (p *puts) hold(ctx context.Context, cmds ...redis.Cmder) *heldPut {
 			}
 		case <-ctx.Done():
 		}
-		return held
 	}
-	return nil
+	err := r.Send(ctx)
+	if held.fails != nil {
+		return held.fails
+	}
+	return err
 }
 
 // names says that a task is among those that the call puts.
@@ -105,13 +87,13 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 	c := newSandbox(t, 1)
 	text, err := shard.Script("put")
 	c.ok(err)
-	calls := &puts{redis.NewScript(text).Hash(), make(chan *heldPut, 100)}
+	calls := &puts{text, make(chan *heldPut, 100)}
 	g := &gathering{sandbox: c, r: c.Router("orders"), calls: calls}
 	g.r.batchers.beside, g.r.batchers.patience = 1, limit
 	if s := g.r.Schedule(t.Context(), []shard.Entry{{ID: "there", Body: []byte{0}}}); s[0].Err != nil {
 		t.Fatal(s[0].Err) // the script is known, and the clock
 	}
-	c.rdb.AddHook(g.calls)
+	faults.Around(c.rdb, calls.around)
 	t.Cleanup(g.over.Wait)
 	return g
 }
@@ -120,7 +102,10 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 func (g *gathering) schedule(ctx context.Context, e shard.Entry) <-chan Scheduled {
 	answer := make(chan Scheduled, 1)
 	e.When, e.Body = shard.In(time.Hour), []byte{0}
-	g.over.Go(func() { answer <- g.r.ScheduleOne(ctx, e) })
+	g.over.Go(func() {
+		due, err := g.r.ScheduleOne(ctx, e)
+		answer <- Scheduled{due, err}
+	})
 	return answer
 }
 

@@ -5,12 +5,27 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
 // fetchAtOnce is how many scripts GetMany sends in one round trip.
 const fetchAtOnce = 4
+
+// Get reads a task, or returns task.ErrNotFound. It reads at the old shard, then at the
+// new one.
+func (r *Router) Get(ctx context.Context, id string) (s shard.Stored, err error) {
+	t := tries{router: r}
+	for t.next(ctx) {
+		for _, at := range t.placement.Where(id) {
+			if s, t.err = r.topic.Shard(at).Read(ctx, t.placement, id); !errors.Is(t.err, task.ErrNotFound) {
+				break
+			}
+		}
+	}
+	return s, luascript.Unasked(t.err)
+}
 
 // Got is the result for one ID.
 type Got struct {
@@ -33,7 +48,7 @@ func (r *Router) GetMany(ctx context.Context, ids []string) []Got {
 	}
 	g.fail(todo, t.err)
 	for i := range g.results {
-		g.results[i].Err = shard.Unasked(g.results[i].Err)
+		g.results[i].Err = luascript.Unasked(g.results[i].Err)
 	}
 	return g.results
 }
@@ -89,7 +104,7 @@ func (g *getting) read(ctx context.Context, p shard.Placement, todo []int, of sh
 			case outdated(err):
 				again, refusal = append(again, b.entries...), err
 			case err != nil:
-				err = shard.Unasked(fmt.Errorf("read from shard %d of topic %s: %w", b.key.shard, g.router.topic.Name(), err))
+				err = luascript.Unasked(fmt.Errorf("read from shard %d of topic %s: %w", b.key.shard, g.router.topic.Name(), err))
 				if g.fail(b.entries, err); errors.Is(err, task.ErrUnavailable) {
 					unasked = err
 				}

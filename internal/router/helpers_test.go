@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +15,8 @@ import (
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
@@ -35,27 +36,14 @@ type sandbox struct {
 
 func newSandbox(t *testing.T, shards int) *sandbox {
 	t.Helper()
-	addr, prefix := servertest.Redis(t)
-	return sandboxOn(t, servertest.RedisOptions(addr), prefix, shards)
+	return sandboxOf(t, fixture.New(t), shards)
 }
 
-// sandboxOn is a sandbox in a Redis of the test's own. A reply that is slow to come is not
-// taken for lost.
-func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, shards int) *sandbox {
+func sandboxOf(t *testing.T, r *fixture.Redis, shards int) *sandbox {
 	t.Helper()
-	options.DialTimeout, options.ReadTimeout = patience.Hang, patience.Hang
-	rdb := redis.NewUniversalClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, prefix: prefix, scripts: store.Scripts(),
-		routers: New(store), t: t}
-	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
-		t.Fatal(err)
-	}
-	return c
+	topic, p := r.Serve(t, shards)
+	return &sandbox{Topic: topic, rdb: r.Client, prefix: r.Prefix, scripts: r.Store.Scripts(), routers: New(r.Store), t: t,
+		p: p}
 }
 
 // Router is the router of the topic.
@@ -74,17 +62,7 @@ func (c *sandbox) ctx() context.Context { return c.t.Context() }
 // ok ends the test on an error.
 func (c *sandbox) ok(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// equal ends the test unless got is want.
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Fatalf("%s: got %v, want %v", what, got, want)
-	}
+	check.OK(c.t, err)
 }
 
 // now is Redis's clock in ms, asked each time.
@@ -211,7 +189,7 @@ func (c *sandbox) begin(shards int) {
 	c.t.Helper()
 	done, err := c.Begin(c.ctx(), c.p, shards)
 	c.ok(err)
-	equal(c.t, "the change began", done, true)
+	check.Equal(c.t, "the change began", done, true)
 	c.p, err = c.Placement(c.ctx())
 	c.ok(err)
 }
@@ -225,21 +203,8 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	servertest.Need(t, "redis-server")
-	var users strings.Builder
-	for _, role := range []string{"scanner", "producer", "consumer", "operator"} {
-		line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", role+".acl"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		users.WriteString(strings.ReplaceAll(string(line), "PASSWORD", role))
-	}
-	file := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(file, []byte(users.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server := servertest.OwnRedis(t, "--aclfile", file)
-	return &guarded{sandboxOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
+	server := servertest.RedisWithUsers(t, filepath.Join("..", "..", "deploy", "redis"))
+	return &guarded{sandboxOf(t, fixture.At(t, server.Addr(), "duefleet"), 4), server.Addr()}
 }
 
 // as is a client with the rights of a role.

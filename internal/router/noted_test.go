@@ -6,6 +6,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestARecordSaysWhenItsReasonCame: when the broker gave it back, when it was parked, with
@@ -16,7 +17,7 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 	since := func(from int64, why string) {
 		t.Helper()
 		r := c.read("a")
-		equal(t, "reason", r.Reason, why)
+		check.Equal(t, "reason", r.Reason, why)
 		if at := r.ReasonAt.UnixMilli(); at < from || at > c.now() {
 			t.Errorf("%q came at %d; want %d to %d", why, at, from, c.now())
 		}
@@ -26,7 +27,7 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 		c.put(shard.In(0), "a")
 		r.Lease = leases(c.claimIDs("a"))[0]
 		from = c.now()
-		equal(t, "given back", c.release(r), 1)
+		check.Equal(t, "given back", c.release(r), 1)
 		return from
 	}
 	since(give(shard.Release{Attempted: true, Delay: time.Hour, Reason: "why"}), "why")
@@ -44,7 +45,7 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 	c.delete("a")
 	give(shard.Release{Attempted: true, Reason: "why"})
 	from := c.now()
-	equal(t, "parked", c.release(shard.Release{Lease: leases(c.claimIDs("a"))[0], Park: true}), 1)
+	check.Equal(t, "parked", c.release(shard.Release{Lease: leases(c.claimIDs("a"))[0], Park: true}), 1)
 	since(from, "why") // and no older time behind it
 	c.delete("a")
 	for reason, parked := range map[string]bool{"handler failed": false, "given up": true, "": true} {
@@ -54,7 +55,7 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 		_, err := c.Router("orders").Requeue(c.ctx(), a)
 		c.ok(err)
 		since(from, reason)
-		equal(t, "parked", c.read("a").State == task.Parked, parked)
+		check.Equal(t, "parked", c.read("a").State == task.Parked, parked)
 		c.delete("a")
 	}
 }

@@ -5,11 +5,11 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/task"
 )
 
 // Router carries out operations on a topic's tasks by their IDs. Its methods say which
@@ -57,80 +57,263 @@ func (rs *Routers) Topic(name string) *Router {
 	return r
 }
 
-// Reschedule gives a stored task a new due time and returns it in ms, also with
-// task.ErrReplicas. If there is no task it returns task.ErrNotFound. It fences and reads
-// at the old shard, reschedules in the new one, and deletes from the old one. The new
-// shard takes what was read if it never had the task.
+// Now estimates Redis's clock, in ms. Its error matches task.ErrUnavailable if Redis could
+// not be asked.
+func (rs *Routers) Now(ctx context.Context) (int64, error) {
+	now, err := rs.store.Now(ctx)
+	return now, luascript.Unasked(err)
+}
+
+// maxRestarts limits how often one operation starts over because the placement changed. A
+// change of the shard count takes two steps, so the limit is far above what even many
+// changes in a row need.
+const maxRestarts = 100
+
+// known is a router's last known placement of its topic. It may be outdated; a shard that
+// has seen a newer one refuses it.
+type known struct {
+	mu        sync.Mutex
+	placement shard.Placement         // Epoch 0: none read yet
+	fenced    map[int]shard.Placement // by shard: a placement that its fence has seen
+}
+
+// Known returns the last known placement. Its Epoch is 0 if there is none.
+func (r *Router) Known() shard.Placement {
+	r.known.mu.Lock()
+	defer r.known.mu.Unlock()
+	return r.known.placement
+}
+
+// Assume sets the known placement to p, which may be an outdated one.
+func (r *Router) Assume(p shard.Placement) {
+	r.known.mu.Lock()
+	defer r.known.mu.Unlock()
+	r.known.placement = p
+}
+
+func (r *Router) refresh(ctx context.Context) (shard.Placement, error) {
+	p, err := r.topic.Placement(ctx)
+	if err != nil {
+		r.scripts.Relearn(ctx)
+		r.Assume(shard.Placement{})
+		return p, r.topic.Meant(ctx, err)
+	}
+	r.Assume(p)
+	return p, nil
+}
+
+// tries are the tries of one operation, each under a placement. After a shard has refused
+// the placement or the deadline as outdated, the operation starts over:
 //
-// If the task isn't stored, a consumer may have it. Then Reschedule leaves a note, and
-// also moves what the consumer stored before it could see the note. The note's time is
-// when the new shard missed the task, by the clock that counts for its due time.
-func (r *Router) Reschedule(ctx context.Context, id string, when shard.When) (due int64, err error) {
-	ctx, probation := luascript.OnProbation(ctx)
-	m := shard.Move{Op: shard.NewOp(), ID: id, When: when}
-	due, err = r.reschedule(ctx, m)
-	var missing *shard.MissingError
-	if errors.As(err, &missing) {
-		luascript.CarriedOut(ctx) // the answer to the note may be lost
-		if err := r.topic.NoteMoved(ctx, id, missing.At, when.MillisFrom(missing.At)); err != nil {
-			return 0, probation.Judge(err)
+//	t := tries{router: r}
+//	for t.next(ctx) {
+//		t.err = operation(ctx, t.placement)
+//	}
+//	return t.err
+type tries struct {
+	router    *Router
+	placement shard.Placement
+	begun     int
+	err       error // of the last try
+}
+
+// next reports whether there is to be another try. It sets its placement: the known one,
+// or a newer one after a refusal.
+func (t *tries) next(ctx context.Context) bool {
+	switch {
+	case t.begun == 0:
+		if t.placement = t.router.Known(); t.placement.Epoch == 0 {
+			t.placement, t.err = t.router.refresh(ctx)
 		}
-		due, err = r.reschedule(ctx, m)
+	case !outdated(t.err):
+		return false
+	case t.begun == maxRestarts:
+		t.err = fmt.Errorf("topic %s: refused %d times during one operation: %w", t.router.topic.Name(), maxRestarts, t.err)
+		return false
+	default:
+		t.placement, t.err = t.router.renew(ctx, t.err)
 	}
-	return due, probation.Judge(err)
+	t.begun++
+	return t.err == nil
 }
 
-func (r *Router) reschedule(ctx context.Context, m shard.Move) (due int64, err error) {
-	t := tries{router: r}
-	for t.next(ctx) {
-		due, t.err = r.rescheduleUnder(ctx, t.placement, m)
-	}
-	return due, t.err
+// outdated reports whether an operation must start over, because its placement or its
+// deadline was outdated.
+func outdated(err error) bool {
+	var moved *shard.MovedError
+	return errors.As(err, &moved) || errors.Is(err, shard.ErrLate)
 }
 
-func (r *Router) rescheduleUnder(ctx context.Context, p shard.Placement, m shard.Move) (int64, error) {
+// renew reads what was outdated in a refused operation: the placement or the time. If
+// Redis has lost a placement that a shard has seen, the operation continues under that
+// one; the scanners restore it in Redis.
+func (r *Router) renew(ctx context.Context, refusal error) (shard.Placement, error) {
+	r.scripts.ForgetClock()
+	p, err := r.refresh(ctx)
+	var moved *shard.MovedError
+	if err != nil || !errors.As(refusal, &moved) || p.Epoch > moved.Placement.Epoch || p == moved.Placement {
+		return p, err
+	}
+	p, err = r.topic.Seen(ctx, p, moved.Placement)
+	if err == nil {
+		r.Assume(p)
+	}
+	return p, err
+}
+
+// show fences the shards that aren't known to have seen p, in one round trip. It returns
+// the error of each shard that it couldn't fence.
+func (r *Router) show(ctx context.Context, p shard.Placement, shards []int) map[int]error {
+	unseen := r.unseen(p, shards)
+	if len(unseen) == 0 {
+		return nil
+	}
+	failed := map[int]error{}
+	for i, fenced := range r.topic.FenceAll(ctx, p, unseen) {
+		if at := unseen[i].Shard; fenced.Err != nil {
+			failed[at] = fenced.Err
+		} else {
+			r.saw(at, p)
+		}
+	}
+	return failed
+}
+
+func (r *Router) unseen(p shard.Placement, shards []int) (unseen []shard.Names) {
+	r.known.mu.Lock()
+	defer r.known.mu.Unlock()
+	asked := map[int]bool{}
+	for _, s := range shards {
+		if !asked[s] && r.known.fenced[s] != p {
+			unseen = append(unseen, shard.Names{Shard: s})
+		}
+		asked[s] = true
+	}
+	return unseen
+}
+
+func (r *Router) saw(shard int, p shard.Placement) {
+	r.known.mu.Lock()
+	defer r.known.mu.Unlock()
+	r.known.fenced[shard] = p
+}
+
+// closeOld removes the copies of moving tasks from their old shards, in one round trip.
+// It is the last step of an operation on such tasks. It returns an error or nil for each
+// of olds.
+//
+// A shard that has seen a newer placement has no copies, because the move under this one
+// is complete. If a shard answers ErrLate, closeOld sends the same again: the rest of the
+// operation is stored already.
+func (r *Router) closeOld(ctx context.Context, p shard.Placement, olds ...shard.Names) []error {
+	errs := make([]error, len(olds))
+	todo := upTo(len(olds))
+	for range maxRestarts {
+		todo = r.closeOldOnce(ctx, p, olds, todo, errs)
+		if len(todo) == 0 {
+			break
+		}
+		r.scripts.ForgetClock()
+	}
+	for _, i := range todo {
+		errs[i] = fmt.Errorf("topic %s: shard %d was reached late %d times during one operation: %w", r.topic.Name(),
+			olds[i].Shard, maxRestarts, shard.ErrLate)
+	}
+	return errs
+}
+
+// closeOldOnce makes one try for the indexes in todo, and returns the indexes that were
+// late.
+func (r *Router) closeOldOnce(ctx context.Context, p shard.Placement, olds []shard.Names, todo []int,
+	errs []error) (late []int) {
 	deadline, err := r.scripts.Deadline(ctx)
 	if err != nil {
-		return 0, err
+		for _, i := range todo {
+			errs[i] = err
+		}
+		return nil
 	}
-	if !p.Moving(m.ID) {
-		return r.topic.Shard(p.New(m.ID)).Reschedule(ctx, p, deadline, m)
+	batches := make([]shard.Deletion, len(todo))
+	for n, i := range todo {
+		batches[n].Names = olds[i]
 	}
-	old := p.Old(m.ID)
-	there, err := r.topic.Shard(old).Fence(ctx, p, m.ID)
-	if err != nil {
-		return 0, err
-	}
-	if there[0] != nil && there[0].Op == string(m.Op) {
-		return there[0].Due.UnixMilli(), nil // stored before the change began; a mover brings it along
-	}
-	m.Moving, m.Fallback = true, there[0]
-	due, err := r.topic.Shard(p.New(m.ID)).Reschedule(ctx, p, deadline, m)
-	gone := errors.Is(err, task.ErrNotFound)
-	if err != nil && !gone || gone && m.Fallback == nil {
-		return due, err
-	}
-	luascript.CarriedOut(ctx)
-	closing := r.closeOld(ctx, p, shard.Names{Shard: old, IDs: []string{m.ID}})[0]
-	switch {
-	case errors.Is(closing, task.ErrReplicas):
-		return due, closing
-	case closing != nil:
-		return 0, closing
-	}
-	return due, err
-}
-
-// Get reads a task, or returns task.ErrNotFound. It reads at the old shard, then at the
-// new one.
-func (r *Router) Get(ctx context.Context, id string) (s shard.Stored, err error) {
-	t := tries{router: r}
-	for t.next(ctx) {
-		for _, at := range t.placement.Where(id) {
-			if s, t.err = r.topic.Shard(at).Read(ctx, t.placement, id); !errors.Is(t.err, task.ErrNotFound) {
-				break
-			}
+	for n, err := range r.topic.Delete(ctx, p, deadline, batches) {
+		var moved *shard.MovedError
+		switch i := todo[n]; {
+		case errors.Is(err, shard.ErrLate):
+			late = append(late, i)
+		case err != nil && !errors.As(err, &moved):
+			errs[i] = err
 		}
 	}
-	return s, shard.Unasked(t.err)
+	return late
+}
+
+// batch has the entries that one script takes, by their indexes. They lie in one shard and
+// share the arguments that a script takes only once.
+type batch struct {
+	key     batchKey
+	entries []int
+	bytes   int
+}
+
+type batchKey struct {
+	shard  int
+	op     shard.Op // of puts
+	absent bool     // entries with IfAbsent
+	moving bool     // entries that go from one shard to another in this change
+}
+
+// group puts entries with the same key into batches of at most that many entries, and of
+// at most scriptBytes unless an entry is larger.
+func group(todo []int, most int, keyOf func(i int) batchKey, bytesOf func(i int) int) []*batch {
+	open := map[batchKey]*batch{}
+	var all []*batch
+	for _, i := range todo {
+		key, bytes := keyOf(i), bytesOf(i)
+		b := open[key]
+		if b == nil || len(b.entries) == most || b.bytes+bytes > scriptBytes {
+			b = &batch{key: key}
+			open[key] = b
+			all = append(all, b)
+		}
+		b.entries = append(b.entries, i)
+		b.bytes += bytes
+	}
+	return all
+}
+
+// names returns the tasks of a batch.
+func (b *batch) names(idOf func(i int) string) shard.Names {
+	n := shard.Names{Shard: b.key.shard, IDs: make([]string, len(b.entries))}
+	for j, i := range b.entries {
+		n.IDs[j] = idOf(i)
+	}
+	return n
+}
+
+// upTo returns the indexes of n entries.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// without returns the entries of todo that are not in some.
+func without(todo, some []int) (left []int) {
+	if len(some) == 0 {
+		return todo
+	}
+	in := make(map[int]bool, len(some))
+	for _, i := range some {
+		in[i] = true
+	}
+	for _, i := range todo {
+		if !in[i] {
+			left = append(left, i)
+		}
+	}
+	return left
 }

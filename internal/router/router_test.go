@@ -7,6 +7,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
 
@@ -24,7 +25,7 @@ func TestARescheduleThatMissesIsDatedByTheShard(t *testing.T) {
 	delivery := shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}
 	at, allowed, err := c.AllowNext(c.ctx(), delivery, a.Due+1, time.Hour)
 	c.ok(err)
-	equal(t, "allowed", allowed, true)
+	check.Equal(t, "allowed", allowed, true)
 	if requested := a.Due + time.Hour.Milliseconds(); at < requested {
 		t.Errorf("due again in %s, want in an hour or so", time.Duration(at-a.Due)*time.Millisecond)
 	}

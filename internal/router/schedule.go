@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -39,13 +40,16 @@ func (r *Router) Schedule(ctx context.Context, entries []shard.Entry) []Schedule
 func (r *Router) schedule(ctx context.Context, entries []shard.Entry, wanted func(i int) bool) []Scheduled {
 	ctx, probation := luascript.OnProbation(ctx)
 	s := scheduling{router: r, op: shard.NewOp(), entries: entries, wanted: wanted,
-		results: make([]Scheduled, len(entries))}
-	todo := upTo(len(entries))
+		results: make([]Scheduled, len(entries)), todo: upTo(len(entries))}
 	t := tries{router: r}
 	for t.next(ctx) {
-		todo, t.err = s.attempt(ctx, t.placement, todo)
+		var puts []shard.Put
+		var deadline int64
+		if puts, deadline, t.err = s.prepare(ctx, t.placement); t.err == nil {
+			t.err = s.finish(ctx, t.placement, r.topic.Put(ctx, t.placement, deadline, puts))
+		}
 	}
-	s.fail(todo, t.err)
+	s.fail(s.todo, t.err)
 	for i := range s.results {
 		s.results[i].Err = probation.Judge(s.results[i].Err)
 	}
@@ -59,31 +63,40 @@ type scheduling struct {
 	entries []shard.Entry
 	results []Scheduled
 	wanted  func(i int) bool // nil: all are
+	todo    []int            // entries without a result
+	batches []*batch         // of the last puts
 }
 
-// attempt stores entries under one placement. It returns the entries to store under a
-// newer one, and the refusal that calls for it.
-func (s *scheduling) attempt(ctx context.Context, p shard.Placement, todo []int) (again []int, refusal error) {
+// prepare returns the puts under one placement for the entries that are left, and their
+// deadline. Before a put of moving entries their old shards are fenced. An error that is
+// outdated calls for a newer placement or time.
+func (s *scheduling) prepare(ctx context.Context, p shard.Placement) (puts []shard.Put, deadline int64, err error) {
 	if p.Phase == shard.Migrating {
-		if todo, again, refusal = s.beforeMove(ctx, p, todo); refusal != nil {
-			return append(again, todo...), refusal
+		if err := s.beforeMove(ctx, p); err != nil {
+			return nil, 0, err
 		}
 	}
-	deadline, err := s.router.scripts.Deadline(ctx)
-	if err != nil {
-		return todo, err
+	if deadline, err = s.router.scripts.Deadline(ctx); err != nil {
+		return nil, 0, err
 	}
-	batches := s.group(p, todo, shard.Placement.New)
-	puts := make([]shard.Put, len(batches))
-	for i, b := range batches {
+	s.batches = s.group(p, s.todo, shard.Placement.New)
+	puts = make([]shard.Put, len(s.batches))
+	for i, b := range s.batches {
 		puts[i] = s.put(b)
 	}
+	return puts, deadline, nil
+}
+
+// finish takes over the results of the puts, and removes the old copies of what they
+// stored. If shards refuse the placement or the deadline, todo has their entries.
+func (s *scheduling) finish(ctx context.Context, p shard.Placement, results []shard.PutResult) (refusal error) {
 	var moving []int
-	for i, r := range s.router.topic.Put(ctx, p, deadline, puts) {
-		b := batches[i]
+	s.todo = nil
+	for i, r := range results {
+		b := s.batches[i]
 		switch {
 		case outdated(r.Err):
-			again, refusal = append(again, b.entries...), r.Err
+			s.todo, refusal = append(s.todo, b.entries...), r.Err
 		case errors.Is(r.Err, task.ErrReplicas):
 			// A failover may still undo the put, so the old copies must stay.
 			s.stored(b, r)
@@ -94,16 +107,16 @@ func (s *scheduling) attempt(ctx context.Context, p shard.Placement, todo []int)
 		}
 	}
 	s.afterMove(ctx, p, moving)
-	return again, refusal
+	return refusal
 }
 
-// beforeMove fences the old shards of entries that are moving, and returns the entries to
-// put as left. Two kinds of entries get their results here: entries with IfAbsent that
-// lie at their old shards, and entries whose old shards can't be reached. If shards
-// refuse the placement, again has their entries.
-func (s *scheduling) beforeMove(ctx context.Context, p shard.Placement, todo []int) (left, again []int, refusal error) {
-	var moving, asked []int
-	for _, i := range todo {
+// beforeMove fences the old shards of entries that are moving. Two kinds of entries get
+// their results here: entries with IfAbsent that lie at their old shards, and entries whose
+// old shards can't be reached. All others stay in todo. If a shard refuses the placement,
+// beforeMove returns its error.
+func (s *scheduling) beforeMove(ctx context.Context, p shard.Placement) error {
+	var left, moving, asked []int
+	for _, i := range s.todo {
 		e := &s.entries[i]
 		switch {
 		case !p.Moving(e.ID):
@@ -119,7 +132,8 @@ func (s *scheduling) beforeMove(ctx context.Context, p shard.Placement, todo []i
 	if refusal == nil {
 		refusal = err
 	}
-	return append(append(left, shown...), free...), append(again, refused...), refusal
+	s.todo = slices.Concat(again, refused, left, shown, free)
+	return refusal
 }
 
 // showOld shows the placement to the old shards of entries. It returns the entries whose

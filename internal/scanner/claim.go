@@ -43,8 +43,8 @@ func (w *worker) claimDue(ctx context.Context, a *polledShard) (rest time.Time) 
 // and returns none.
 func (w *worker) room(ctx context.Context) room {
 	t := w.topic
-	changed := t.changed.Next()
-	if t.paused() {
+	changed := t.inForce.changed.Next()
+	if t.inForce.paused() {
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -54,7 +54,7 @@ func (w *worker) room(ctx context.Context) room {
 	if err := t.publisher.WaitReady(ctx); err != nil {
 		return room{} // the tick is over; the publisher itself reports what is wrong
 	}
-	r, err := t.window.reserve(ctx, w.batch(t.settings().Batch))
+	r, err := t.window.reserve(ctx, w.batch(t.inForce.settings().Batch))
 	if err != nil {
 		return room{} // the tick is over
 	}
@@ -106,7 +106,7 @@ type claiming struct {
 // the answer comes, the leased tasks are published even if they exceed the window. Until
 // then the worker claims no more from the shard.
 func (w *worker) claim(ctx context.Context, a *polledShard, r room) {
-	s, now := w.topic.settings(), time.Now()
+	s, now := w.topic.inForce.settings(), time.Now()
 	c := &claiming{worker: w, at: a, node: a.node, settings: s, asked: now, claim: w.newClaim(ctx, r, s.Lease)}
 	c.room.Store(&r)
 	a.claimed = now
@@ -195,7 +195,7 @@ func (w *worker) failed(ctx context.Context, c *claiming) {
 
 // newClaim returns a claim for a worker that polls the shard until the deadline of ctx.
 func (w *worker) newClaim(ctx context.Context, r room, lease time.Duration) shard.Claim {
-	c := shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: r.tasks, Bytes: r.records(), Lease: lease,
+	c := shard.Claim{Claimant: w.name, Request: w.topic.requests.next(), Limit: r.tasks, Bytes: r.records(), Lease: lease,
 		Grace: grace}
 	if end, ok := ctx.Deadline(); ok {
 		c.Stay = time.Until(end)
@@ -234,7 +234,7 @@ const (
 // allowed returns how many of want tasks the topic's rate allows now. If there are none,
 // it returns how long to wait. Without a rate it allows all of them.
 func (w *worker) allowed(ctx context.Context, want int) (int, time.Duration, error) {
-	rate := w.topic.settings().Rate
+	rate := w.topic.inForce.settings().Rate
 	if rate == 0 {
 		return want, 0, nil
 	}
@@ -251,7 +251,7 @@ func (w *worker) allowed(ctx context.Context, want int) (int, time.Duration, err
 
 // unused gives back the part of the rate that a claim didn't need.
 func (w *worker) unused(ctx context.Context, n int) {
-	rate := w.topic.settings().Rate
+	rate := w.topic.inForce.settings().Rate
 	if rate == 0 || n <= 0 {
 		return
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -36,9 +38,7 @@ func newClustered(t *testing.T) *clustered {
 	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{
 		Dir: filepath.Join(t.TempDir(), "redis"), Masters: 3, Timeout: time.Minute,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = cluster.Kill() })
 	topics := map[string]string{"orders": declaring("orders", "lease: 5s", "tick: 1s", fmt.Sprint("shards: ", many))}
 	c := &clustered{lone: newLoneOn(t, strings.Join(cluster.Addrs(), ","), "duefleet", topics, nil), cluster: cluster,
@@ -121,21 +121,16 @@ func (c *clustered) split(node *servers.Redis) (its, others []int) {
 // put stores a task in each of some shards, due at once.
 func (c *clustered) put(shards ...int) {
 	c.t.Helper()
-	now, err := c.topic("orders").Now(c.t.Context())
-	c.ok(err)
-	var puts []shard.Put
+	var ids []string
 	for _, at := range shards {
 		id := ""
 		for id == "" || c.p.New(id) != at {
 			c.ids++
 			id = fmt.Sprint("o-", c.ids)
 		}
-		puts = append(puts, shard.Put{Shard: at, Op: shard.NewOp(),
-			Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}})
+		ids = append(ids, id)
 	}
-	for _, r := range c.topic("orders").Put(c.t.Context(), c.p, now+time.Hour.Milliseconds(), puts) {
-		c.ok(r.Err)
-	}
+	fixture.StoreUnder(c.t, c.topic("orders"), c.p, fixture.Entries(shard.In(0), []byte{0}, ids...)...)
 }
 
 // TestAMasterThatHangsHoldsUpNoOtherShard: one master hangs for longer than two leases.

@@ -167,11 +167,3 @@ func retryDelay(least, most time.Duration, attempt int) time.Duration {
 	d := retry.Exponential(least, most, attempt-1)
 	return d - time.Duration(rand.Int64N(int64(d)/5+1))
 }
-
-// settlerTried notes the outcome of each attempt of the settler to write outcomes to
-// Redis.
-func (t *topic) settlerTried(operation string, err error) {
-	if t.health.Tried(operation, err); err != nil {
-		t.logs.unsettled.Log(context.Background(), "operation", operation, "error", redisText(err))
-	}
-}

@@ -17,7 +17,9 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -48,23 +50,11 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	})
 	defer rdb.Close()
 	store, err := shard.New(rdb, "settler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	orders := store.Topic("orders")
 	p, err := orders.Ensure(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now, err := store.Now(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries := []shard.Entry{{ID: "done", Body: []byte{0}}, {ID: "back", Body: []byte{0}}}
-	if r := orders.Put(t.Context(), p, now+time.Hour.Milliseconds(),
-		[]shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
-		t.Fatal(r.Err)
-	}
+	check.OK(t, err)
+	fixture.Put(t, orders, p, 0, fixture.Entries(shard.In(0), []byte{0}, "done", "back")...)
 	batch, err := orders.Shard(0).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Hour})
 	if err != nil || len(batch.Tasks) != 2 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
@@ -89,9 +79,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	go func() { defer close(done); s.run(ctx) }()
 	defer func() { stop(); <-done }()
 
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Kill())
 	for _, task := range batch.Tasks {
 		lease := shard.Lease{ID: task.ID, Token: task.Token}
 		if task.ID == "done" {
@@ -104,16 +92,10 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	if held, _ := w.inUse(); held != 2 {
 		t.Fatalf("%d places taken while Redis knows of nothing", held)
 	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.drain(wait.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Restart(t.Context()))
+	check.OK(t, s.drain(wait.Context(t)))
 	stats, err := orders.Stats(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if held, _ := w.inUse(); stats[0].Pending != 1 || stats[0].Leased != 0 || held != 0 {
 		t.Fatalf("after the outage: %+v, %d places taken", stats[0], held)
 	}
@@ -129,16 +111,16 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
-	if err := b.rdb.Set(t.Context(), b.prefix+":due:{orders:1}", "in the way", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.rdb.Set(t.Context(), b.prefix+":due:{orders:1}", "in the way", 0).Err())
 	s := b.topic.settler
+	var triedOnce retry.Backoff
+	triedOnce.Next()
 	lease := shard.Lease{ID: "a", Token: batch.Tasks[0].Token}
 	s.settle(1, lease)
 	s.round(t.Context())
 	s.working.Wait()
 	resting := s.pending[1]
-	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry.Tries() != 1 {
+	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry != triedOnce {
 		t.Fatalf("the shard that failed: %+v", resting)
 	}
 	resting.rest = time.Now().Add(time.Hour)
@@ -148,13 +130,11 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	if b.in(0, "a") || s.pending[0] != nil {
 		t.Error("the other shard is not settled")
 	}
-	if s.pending[1] != resting || resting.retry.Tries() != 1 || len(resting.settle) != 1 {
+	if s.pending[1] != resting || resting.retry != triedOnce || len(resting.settle) != 1 {
 		t.Errorf("the shard that rests: %+v", s.pending[1])
 	}
 	resting.rest = time.Time{}
-	if err := b.rdb.Del(t.Context(), b.prefix+":due:{orders:1}").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.rdb.Del(t.Context(), b.prefix+":due:{orders:1}").Err())
 	s.round(t.Context())
 	s.working.Wait()
 	if err := s.drain(t.Context()); err != nil || len(s.pending) != 0 {
@@ -212,9 +192,7 @@ func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 		t.Error("two settlements of one shard are under way")
 	}
 	letGo()
-	if err := s.drain(wait.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.drain(wait.Context(t)))
 }
 
 // Outcomes gather until it is time, until they take a share of the window, or until the
@@ -273,20 +251,11 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 		for most := mostBytes.Load(); n > most && !mostBytes.CompareAndSwap(most, n); most = mostBytes.Load() {
 		}
 	})
-	_, err := l.bridge.Toxics.AddToxicJson(strings.NewReader(`{"type": "latency", "attributes": {"latency": 100}}`))
-	l.ok(err)
+	faults.Toxic(t, l.bridge, "slow", "latency", "downstream", map[string]any{"latency": 100})
 	l.start()
 	topic := l.topic("orders")
-	p, err := topic.Placement(t.Context())
-	l.ok(err)
-	now, err := topic.Now(t.Context())
-	l.ok(err)
-	put := shard.Put{Op: shard.NewOp()}
-	for i := range tasks {
-		put.Entries = append(put.Entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(0),
-			Body: make([]byte, payload)})
-	}
-	l.ok(topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+	ids := fixture.Belonging(fixture.Placement(t, topic), 0, tasks)
+	fixture.Store(t, topic, fixture.Entries(shard.In(0), make([]byte, payload), ids...)...)
 	wait.Progress(t, "all to be delivered", func() int { return int(l.value("duefleet_forwarded_total")) }, l.empty)
 	if most := int(mostBytes.Load()); most > limit/parts || most < payload {
 		t.Errorf("%d bytes were in flight at a time, want at most a quarter of %d", most, limit)
@@ -308,10 +277,8 @@ func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
 		topic := newUnconnected(t).newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")})
 		claimed := shard.Claimed{Task: task.Task{ID: "a", Attempt: 1, Payload: []byte("payload")}, Token: "1"}
 		place, err := topic.window.reserve(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		i := item{&delivery{topic: topic, settings: topic.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
+		check.OK(t, err)
+		i := item{&delivery{topic: topic, settings: topic.inForce.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
 		topic.window.keep(place, 1, i.bytes)
 		topic.resolved([]forward.Result{{Message: &forward.Message{Task: claimed.Task, Owner: &i}, Outcome: outcome}})
 		pending := topic.settler.pending[0]

@@ -9,16 +9,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
-	"github.com/prometheus/client_golang/prometheus"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -83,10 +82,7 @@ func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string,
 	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
 	u, err := url.Parse(l.rabbit)
 	l.ok(err)
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	l.bridge = toxiproxy.NewProxy(server, "rabbitmq", "127.0.0.1:0", u.Host)
-	l.ok(l.bridge.Start())
-	t.Cleanup(l.bridge.Stop)
+	l.bridge = faults.Proxy(t, faults.Local, u.Host)
 	u.Host = l.bridge.Listen
 	l.prefix = fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\nrabbitmq: {urls: [%q]}\nadmin: {listen: \"127.0.0.1:0\"}\n",
 		addrs, prefix, u)
@@ -158,9 +154,7 @@ func (l *lone) topic(name string) *shard.Topic { return l.store.Topic(name) }
 
 func (l *lone) ok(err error) {
 	l.t.Helper()
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	check.OK(l.t, err)
 }
 
 // broker returns a connection for the test itself.
@@ -211,9 +205,7 @@ type harness struct {
 func storeOf(t *testing.T, rdb redis.UniversalClient, prefix string) *shard.Store {
 	t.Helper()
 	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return store
 }
 
@@ -231,37 +223,18 @@ func harnessOn(t *testing.T, addr, prefix string) *harness {
 	settings.Redis.Prefix = prefix
 	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me",
 		Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	b := &harness{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb,
 		prefix: prefix}
-	if b.p, err = b.topic.store.Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	b.p, err = b.topic.store.Ensure(t.Context(), 1)
+	check.OK(t, err)
 	return b
 }
 
 // put stores tasks in shard 0, all due at when.
 func (b *harness) put(when shard.When, ids ...string) {
 	b.t.Helper()
-	b.putBody(when, []byte{0}, ids...)
-}
-
-// putBody stores tasks that have the same body.
-func (b *harness) putBody(when shard.When, body []byte, ids ...string) {
-	b.t.Helper()
-	now, err := b.topic.store.Now(b.t.Context())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	put := shard.Put{Op: shard.NewOp()}
-	for _, id := range ids {
-		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: body})
-	}
-	if r := b.topic.store.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
-		b.t.Fatal(r.Err)
-	}
+	fixture.Put(b.t, b.topic.store, b.p, 0, fixture.Entries(when, []byte{0}, ids...)...)
 }
 
 // in reports whether a task is in a shard.
@@ -280,8 +253,6 @@ func newUnconnected(t *testing.T) *Scanner {
 	t.Cleanup(func() { _ = rdb.Close() })
 	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me",
 		Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }

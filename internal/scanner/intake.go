@@ -79,8 +79,8 @@ type inlet struct {
 
 // inlet returns the topic's intake; on is false while it takes nothing.
 func (t *topic) inlet() (of inlet, on bool) {
-	s := t.settings()
-	if !s.TakesIn() || t.paused() {
+	s := t.inForce.settings()
+	if !s.TakesIn() || t.inForce.paused() {
 		return inlet{}, false
 	}
 	return inletOf(*s), true
@@ -97,7 +97,7 @@ func inletOf(s config.Topic) inlet {
 func (t *topic) takeIn(ctx context.Context) {
 	for ctx.Err() == nil {
 		var in inlet
-		t.await(ctx, func() (on bool) {
+		t.inForce.await(ctx, func() (on bool) {
 			in, on = t.inlet()
 			return on
 		})
@@ -107,7 +107,7 @@ func (t *topic) takeIn(ctx context.Context) {
 		running, cancel := context.WithCancel(ctx)
 		go func() {
 			defer cancel()
-			t.await(running, func() bool {
+			t.inForce.await(running, func() bool {
 				now, on := t.inlet()
 				return !on || now != in
 			})

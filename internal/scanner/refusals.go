@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -22,6 +23,8 @@ type topicHealth struct {
 	log     *slog.Logger
 	metrics *telemetry.TopicMetrics
 	errors  func(operation string) // counts an error
+	// unsettled logs that an outcome wasn't written to Redis.
+	unsettled *ratelog.Logger
 
 	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: no worker does.
 	refusals refusals               // of claims and moves by shard, of other operations under everyShard.
@@ -63,6 +66,13 @@ func (h *topicHealth) Tried(operation string, err error) (news bool) {
 		h.errors(operation)
 	}
 	return h.refusals.noteDenied(operation, err)
+}
+
+// settled notes the outcome of each attempt of the settler to write outcomes to Redis.
+func (h *topicHealth) settled(operation string, err error) {
+	if h.Tried(operation, err); err != nil {
+		h.unsettled.Log(context.Background(), "operation", operation, "error", redisText(err))
+	}
 }
 
 // lastClaimWorked reports whether the last claim from a shard succeeded.

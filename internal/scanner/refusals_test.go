@@ -19,6 +19,8 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -27,18 +29,9 @@ import (
 func (l *lone) spread(n int, shards ...int) {
 	l.t.Helper()
 	topic := l.topic("orders")
-	p, err := topic.Placement(l.t.Context())
-	l.ok(err)
-	now, err := topic.Now(l.t.Context())
-	l.ok(err)
+	p := fixture.Placement(l.t, topic)
 	for _, at := range shards {
-		put := shard.Put{Shard: at, Op: shard.NewOp()}
-		for i := 0; len(put.Entries) < n; i++ {
-			if id := fmt.Sprint("o-", i); p.New(id) == at {
-				put.Entries = append(put.Entries, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
-			}
-		}
-		l.ok(topic.Put(l.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+		fixture.Store(l.t, topic, fixture.Entries(shard.In(0), []byte{0}, fixture.Belonging(p, at, n)...)...)
 	}
 }
 
@@ -127,14 +120,11 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t)
 	mails := b.topic.store.Store().Topic("mails")
-	if _, err := mails.Ensure(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	_, err := mails.Ensure(t.Context(), 1)
+	check.OK(t, err)
 	key := b.prefix + ":placement:{mails}"
-	if err := errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way",
-		0).Err()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way",
+		0).Err()))
 	s, err := operate.ReadStatus(t.Context(), b.topic.store.Store(), "")
 	if err != nil || len(s.Topics) != 2 {
 		t.Fatalf("%+v, %v", s, err)
@@ -159,9 +149,7 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 		func() error { return b.rdb.Set(t.Context(), b.prefix+":due:{orders:0}", "in the way", 0).Err() },
 		func() error { return b.rdb.Close() },
 	} {
-		if err := spoil(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, spoil())
 		w := b.topic.newWorker(at)
 		ended := make(chan error, 1)
 		go func() {
@@ -191,9 +179,7 @@ var rightsNeededLater = map[string]string{
 func TestARightThatRedisDoesNotGiveIsNamed(t *testing.T) {
 	t.Parallel()
 	line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", "scanner.acl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	words := strings.Fields(string(line))[2:]
 	base := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
 	for _, right := range words {
@@ -274,16 +260,7 @@ func storeOne(t *testing.T, topic *shard.Topic) {
 		p, err = topic.Placement(t.Context())
 		return err == nil
 	})
-	now, err := topic.Now(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := fmt.Sprint("o-", p.Epoch)
-	put := shard.Put{Shard: p.New(id), Op: shard.NewOp(),
-		Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}}
-	if err := topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err; err != nil {
-		t.Fatal(err)
-	}
+	fixture.Store(t, topic, fixture.Entries(shard.In(0), []byte{0}, fmt.Sprint("o-", p.Epoch))...)
 }
 
 // noPermission is Redis's error for a missing right.

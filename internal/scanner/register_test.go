@@ -19,6 +19,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -56,7 +57,8 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	l.start()
 	wait.Closed(t, "the first note to be written", slow.begun)
 	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
-	wait.For(t, "the second document to be applied", func() bool { return l.served("orders").topic.settings().Rate == 2 })
+	wait.For(t, "the second document to be applied",
+		func() bool { return l.served("orders").topic.inForce.settings().Rate == 2 })
 	close(slow.letGo)
 	wait.For(t, "two notes", func() bool { return slow.written.Load() >= 2 })
 	index, _, _ := l.reloader.state()
@@ -77,14 +79,10 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 	t.Parallel()
 	addr, prefix := servertest.Consul(t)
 	client, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	anyone, err := api.NewClient(&api.Config{Address: addr,
 		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	now := time.Now()
 	at := func(ago time.Duration) string {
 		return fmt.Sprintf(`{"time": %q}`, now.Add(-ago).UTC().Format(time.RFC3339Nano))
@@ -96,9 +94,8 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 		"status/dead/more":    old, "status/dead/more/config": old, "status/odd/config": "{}", "status/odder/config": "[",
 		"topics/orders": "{}",
 	} {
-		if _, err := anyone.KV().Put(&api.KVPair{Key: prefix + "/" + key, Value: []byte(text)}, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := anyone.KV().Put(&api.KVPair{Key: prefix + "/" + key, Value: []byte(text)}, nil)
+		check.OK(t, err)
 	}
 	r := registration{register: client, fleet: func(context.Context) ([]balance.Member, error) {
 		return nil,
@@ -113,9 +110,7 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 		t.Errorf("swept %q, %v", swept, err)
 	}
 	left, _, err := anyone.KV().Keys(prefix+"/", "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := "status/dead/more status/dead/more/config status/member/config status/odd/config status/odder/config " +
 		"status/other/config topics/orders"
 	if got := strings.ReplaceAll(strings.Join(left, " "), prefix+"/", ""); got != want {
@@ -195,19 +190,13 @@ func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	f := newFleet(t)
 	addr, prefix := servertest.Consul(t)
 	register, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	client, err := api.NewClient(&api.Config{Address: addr,
 		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	entries := func() (ids []string) {
 		all, err := client.Agent().ServicesWithFilterOpts("", (&api.QueryOptions{}).WithContext(wait.Context(t)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for id, entry := range all {
 			if entry.Meta["prefix"] == prefix {
 				ids = append(ids, id)
@@ -218,9 +207,7 @@ func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	f.register = register
 	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
 	wait.For(t, "the member to be in the catalog", func() bool { return len(entries()) == 1 })
-	if err := client.Agent().ServiceDeregister(entries()[0]); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, client.Agent().ServiceDeregister(entries()[0]))
 	wait.For(t, "the member to be back", func() bool { return len(entries()) == 1 })
 	stop()
 	wait.Closed(t, "the scanner to end", ended)

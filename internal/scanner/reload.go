@@ -209,7 +209,7 @@ func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Do
 		return
 	}
 	v.orphan.Store(false)
-	if before := v.topic.document.Load(); !bytes.Equal(before.Raw, doc.Raw) {
+	if before := v.topic.inForce.document.Load(); !bytes.Equal(before.Raw, doc.Raw) {
 		for _, c := range config.Diff(before.Topic, doc.Topic) {
 			r.log.InfoContext(ctx, "topic setting applied", "topic", name, "key", c.Key, "old", c.Old, "new", c.New)
 		}
@@ -355,7 +355,7 @@ func (r *reloader) documents() uint64 {
 func (r *reloader) digests() map[string]string {
 	all := make(map[string]string, len(r.topics))
 	for name, v := range r.topics {
-		all[name] = config.Digest(v.topic.document.Load().Raw)
+		all[name] = config.Digest(v.topic.inForce.document.Load().Raw)
 	}
 	return all
 }

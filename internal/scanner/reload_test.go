@@ -65,7 +65,7 @@ func parsed(name, text string) config.Document {
 // topics have errors.
 func (r *reloading) is(what string, shards, rate int, errs ...string) {
 	r.t.Helper()
-	s := r.topics["orders"].topic.settings()
+	s := r.topics["orders"].topic.inForce.settings()
 	if s.Shards != shards || s.Rate != rate {
 		r.t.Fatalf("%s: %d shards and a rate of %d, want %d and %d", what, s.Shards, s.Rate, shards, rate)
 	}
@@ -80,7 +80,7 @@ func TestADocumentStartsItsTopicOnceAndChangesIt(t *testing.T) {
 	r.hear(map[string]string{"orders": "{shards: 2}"})
 	r.is("the first document", 2, 0)
 	orders := r.topics["orders"].topic
-	changed := orders.changed.Next()
+	changed := orders.inForce.changed.Next()
 	r.hear(map[string]string{"orders": "{shards: 2}"})
 	select {
 	case <-changed:
@@ -89,12 +89,12 @@ func TestADocumentStartsItsTopicOnceAndChangesIt(t *testing.T) {
 	}
 	r.hear(map[string]string{"orders": "{shards: 2, rate: 5}", "mails": "{shards: 1}"})
 	r.is("another rate", 2, 5)
-	if n := orders.desired.Load(); n != 1 {
+	if n := orders.inForce.desired.Load(); n != 1 {
 		t.Errorf("%d shard counts were desired, want 1", n)
 	}
 	r.hear(map[string]string{"orders": "{shards: 3, rate: 5}", "mails": "{shards: 1}"})
 	r.is("another shard count", 3, 5)
-	if n := orders.desired.Load(); n != 2 {
+	if n := orders.inForce.desired.Load(); n != 2 {
 		t.Errorf("%d shard counts were desired, want 2", n)
 	}
 	if got := fmt.Sprint(r.started); got != "[orders mails]" {
@@ -149,7 +149,7 @@ func TestWhatRedisKeptIsServedUnlessTheSourceWasFaster(t *testing.T) {
 		t.Errorf("the error of mails is %q, want the source's: %q", r.errors["mails"], own)
 	}
 	r.startKept(t.Context(), parsed("mails", "{shards: 7}"))
-	if v := r.topics["mails"]; v == nil || v.topic.settings().Shards != 7 || v.orphan.Load() {
+	if v := r.topics["mails"]; v == nil || v.topic.inForce.settings().Shards != 7 || v.orphan.Load() {
 		t.Errorf("mails, whose document is broken: %+v", v)
 	}
 	r.startKept(t.Context(), parsed("bills", "{shards: 1}"))
@@ -195,7 +195,7 @@ func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
 	l.start()
 	wait.Closed(t, "the first document to be saved", slow.begun)
 	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
-	wait.For(t, "the second to be applied", func() bool { return l.served("orders").topic.settings().Rate == 2 })
+	wait.For(t, "the second to be applied", func() bool { return l.served("orders").topic.inForce.settings().Rate == 2 })
 	close(slow.letGo)
 	wait.For(t, "two saves", func() bool { return slow.ended.Load() >= 2 })
 	doc, err := l.topic("orders").Document(t.Context())
@@ -283,7 +283,7 @@ func TestATopicMadeAnewKeepsItsMetricsWhenTheOldOneEnds(t *testing.T) {
 	l.start()
 	old := l.served("orders")
 	l.reloader.mu.Lock()
-	l.reloader.topics["orders"] = l.serve(t.Context(), *old.topic.document.Load())
+	l.reloader.topics["orders"] = l.serve(t.Context(), *old.topic.inForce.document.Load())
 	l.reloader.mu.Unlock()
 	l.ok(l.endTopic(t.Context(), old))
 	if !l.exports("orders") {

@@ -44,7 +44,7 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T)
 	l.start()
 	wait.For(t, "4 shards to be read", func() bool { return slow.reads.Load() == 1 })
 	l.write(map[string]string{"orders": declaring("orders", "shards: 6")})
-	wait.For(t, "6 shards to be applied", func() bool { return l.served("orders").topic.settings().Shards == 6 })
+	wait.For(t, "6 shards to be applied", func() bool { return l.served("orders").topic.inForce.settings().Shards == 6 })
 	slow.held.Unlock()
 	wait.For(t, "6 shards", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
@@ -176,7 +176,7 @@ func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 		t.Errorf("a worker took %v, and knew %v", p, known)
 	}
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5", "tick: 10ms")})
-	wait.For(t, "5 shards to be applied", func() bool { return orders.settings().Shards == 5 })
+	wait.For(t, "5 shards to be applied", func() bool { return orders.inForce.settings().Shards == 5 })
 	slow.held.Unlock()
 	wait.For(t, "the reconciler to take it", func() bool { p, _ := orders.resharder.Known(); return p == other })
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -90,32 +92,42 @@ func keptDocument(name string, raw []byte) config.Document {
 	return doc
 }
 
-// keep stores the document in force in Redis until ctx ends, so that a fleet can start
-// without its source. It also adds the topic to the known topics. It writes one document
+// keeper stores a topic's document in force in Redis, so that a fleet can start without its
+// source.
+type keeper struct {
+	store     *shard.Topic
+	sources   *sources
+	inForce   *inForce
+	resharder *reshard.Resharder
+	health    *topicHealth
+	log       *slog.Logger
+}
+
+// run stores documents until ctx ends. It also adds the topic to the known topics. It writes one document
 // after the other, so that the newest one stays. It writes again under each new
 // placement, because a removal may end after the topic was created again.
-func (t *topic) keep(ctx context.Context) {
+func (k *keeper) run(ctx context.Context) {
 	var pause retry.Backoff
 	var raw, kept []byte
 	var p, under shard.Placement
 	for {
-		t.await(ctx, func() (stale bool) {
+		k.inForce.await(ctx, func() (stale bool) {
 			var removed bool
-			p, removed = t.resharder.Known()
-			raw = t.document.Load().Raw
+			p, removed = k.resharder.Known()
+			raw = k.inForce.document.Load().Raw
 			return p.Epoch > 0 && !removed && (p != under || !bytes.Equal(raw, kept))
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		if err := t.save(ctx, raw); err != nil {
-			if t.health.Tried("document", err) && ctx.Err() == nil {
-				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
+		if err := k.save(ctx, raw); err != nil {
+			if k.health.Tried("document", err) && ctx.Err() == nil {
+				k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
 			}
 			pause.Wait(ctx)
 			continue
 		}
-		t.health.Tried("document", nil)
+		k.health.Tried("document", nil)
 		pause.Reset()
 		kept, under = raw, p
 	}
@@ -123,9 +135,9 @@ func (t *topic) keep(ctx context.Context) {
 
 // save stores a document in Redis, unless it comes from another source, which stores its
 // own.
-func (t *topic) save(ctx context.Context, raw []byte) error {
-	if t.sources.foreign(t.name) {
+func (k *keeper) save(ctx context.Context, raw []byte) error {
+	if k.sources.foreign(k.store.Name()) {
 		return nil
 	}
-	return t.store.Keep(ctx, t.sources.own, raw)
+	return k.store.Keep(ctx, k.sources.own, raw)
 }

@@ -76,8 +76,8 @@ type Scanner struct {
 	durability   *durability
 	sources      *sources
 
-	requests atomic.Uint64 // claims and exports requested so far
-	moving   reshard.Step  // shared by all topics
+	requests requests
+	moving   reshard.Step // shared by all topics
 	started  time.Time
 	support  errgroup.Group // what serves until over is closed
 	over     chan struct{}  // closed when serving ends, the last thing of all
@@ -285,7 +285,7 @@ func (s *Scanner) describe() balance.Member {
 		if trouble := v.trouble(); trouble != "" {
 			m.Troubles[v.topic.name] = trouble
 		}
-		if v.topic.applying() {
+		if v.topic.routing.applying() {
 			m.Applying = append(m.Applying, v.topic.name)
 		} else if kind := v.topic.blocked(); kind != "" {
 			m.Blocked[v.topic.name] = kind

@@ -19,7 +19,9 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -35,9 +37,7 @@ type door struct {
 func newDoor(t *testing.T, server string) *door {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	d := &door{addr: listener.Addr().String()}
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -103,9 +103,7 @@ const rawTopic = `{shards: 1, lease: 1s, tick: 100ms, exchange: orders, declare:
 func newFixed(t *testing.T) fixed {
 	t.Helper()
 	topic, err := config.ParseTopic("orders", []byte(rawTopic))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return fixed{config.Document{Name: "orders", Raw: []byte(rawTopic), Topic: topic, Index: 1}}
 }
 
@@ -139,14 +137,10 @@ func newFleet(t *testing.T) *fleet {
 	}
 	f.broker = servertest.RabbitMQ(t)
 	u, err := url.Parse(f.broker)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	f.rabbit = u.Host
 	store, err := shard.New(f.client(f.redis), f.prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	f.topic = store.Topic("orders")
 	return f
 }
@@ -176,9 +170,7 @@ func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (st
 		Settings: &settings, Source: newFixed(f.t), Store: storeOf(f.t, rdb, f.prefix), Instance: name,
 		Register: f.register, Log: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	check.OK(f.t, err)
 	ctx, stop := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
 	f.t.Cleanup(func() { stop(); wait.Closed(f.t, name+" to end", done) })
@@ -198,18 +190,7 @@ func (f *fleet) schedule(id string) {
 		_, err := f.topic.Placement(f.t.Context())
 		return err == nil
 	})
-	p, err := f.topic.Placement(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	now, err := f.topic.Now(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	put := shard.Put{Op: shard.NewOp(), Entries: []shard.Entry{{ID: id, Body: []byte{0}}}}
-	if r := f.topic.Put(f.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
-		f.t.Fatal(r.Err)
-	}
+	fixture.Store(f.t, f.topic, fixture.Entries(shard.In(0), []byte{0}, id)...)
 }
 
 // arrives waits until a task was delivered.
@@ -226,14 +207,11 @@ func (f *fleet) arrives(id string) {
 func (f *fleet) consume() {
 	f.t.Helper()
 	channel := servertest.Channel(f.t, f.broker)
-	if _, err := channel.QueueDeclare("orders.due", true, false, false, false,
-		amqp.Table{"x-queue-type": "classic"}); err != nil {
-		f.t.Fatal(err)
-	}
-	var err error
-	if f.arrived, err = channel.Consume("orders.due", "", true, false, false, false, nil); err != nil {
-		f.t.Fatal(err)
-	}
+	_, err := channel.QueueDeclare("orders.due", true, false, false, false,
+		amqp.Table{"x-queue-type": "classic"})
+	check.OK(f.t, err)
+	f.arrived, err = channel.Consume("orders.due", "", true, false, false, false, nil)
+	check.OK(f.t, err)
 }
 
 const stopWithin = time.Second
@@ -310,9 +288,7 @@ func TestAMemberThatLeftStaysAway(t *testing.T) {
 	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
 	fleet := func() []balance.Member {
 		members, err := balance.Members(t.Context(), f.topic.Store())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return members
 	}
 	wait.For(t, "the member to be in the fleet", func() bool { return len(fleet()) == 1 })

@@ -4,6 +4,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -12,9 +13,7 @@ import (
 func TestATopicIsServedOnceRedisAnswered(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	_ = closed.Close()
 	away := newLoneOn(t, closed.Addr().String(), "nowhere", map[string]string{"orders": declaring("orders")}, nil)
 	away.run()

@@ -49,6 +49,15 @@ func (s *sources) Read(ctx context.Context, topic string) (config.Document, bool
 	return s.from.Read(ctx, topic)
 }
 
+// shards reads the shard count of a topic's document; 0 if there is no valid document.
+func (s *sources) shards(ctx context.Context, topic string) (int, error) {
+	doc, there, err := s.Read(ctx, topic)
+	if err != nil || !there || doc.Err != nil {
+		return 0, err
+	}
+	return doc.Topic.Shards, nil
+}
+
 // foreign reports whether a topic has another recorded source, or none and this scanner
 // may not take it.
 func (s *sources) foreign(topic string) bool {
@@ -142,7 +151,7 @@ func (s *sources) takeable(ctx context.Context, records map[string]shard.SourceR
 	if err != nil {
 		return nil
 	}
-	others := slices.DeleteFunc(members, func(m balance.Member) bool { return !m.Alive || m.Instance == s.instance })
+	others := slices.DeleteFunc(balance.Live(members), func(m balance.Member) bool { return m.Instance == s.instance })
 	maps.DeleteFunc(take, func(_, recorded string) bool { return !mayTake(s.own, recorded, others) })
 	return take
 }

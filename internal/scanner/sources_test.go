@@ -122,13 +122,13 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	if lines := l.said.of(told); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("logged %q", lines)
 	}
-	if in := l.served("orders").topic.settings(); in.Exchange != "orders" || in.Shards != 3 {
+	if in := l.served("orders").topic.inForce.settings(); in.Exchange != "orders" || in.Shards != 3 {
 		t.Errorf("it serves exchange %s, M %d", in.Exchange, in.Shards)
 	}
 	paused := declaring("orders", "shards: 3", "paused: true")
 	l.ok(l.topic("orders").Keep(t.Context(), "consul:duefleet", []byte(paused)))
 	wait.For(t, "the scanner to follow the fleet's document",
-		func() bool { return l.served("orders").topic.settings().Paused })
+		func() bool { return l.served("orders").topic.inForce.settings().Paused })
 	p, err := l.topic("orders").Placement(t.Context())
 	l.ok(err)
 	raw, err := l.topic("orders").Document(t.Context())
@@ -138,7 +138,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	}
 	l.ok(l.rdb.Del(t.Context(), l.sourceKey()).Err()) // as an operator does to switch sources
 	wait.For(t, "the scanner to apply its own document",
-		func() bool { return l.served("orders").topic.settings().Shards == 8 })
+		func() bool { return l.served("orders").topic.inForce.settings().Shards == 8 })
 	wait.For(t, "status to be content", func() bool {
 		own, _ := l.ownSource()
 		return own &&
@@ -157,7 +157,7 @@ func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 	l.recorded(config.FileSource, declaring("orders", "shards: 3"))
 	dies := l.lives("with-a-file", config.FileSource)
 	l.start()
-	if in := l.served("orders").topic.settings(); in.Shards != 3 {
+	if in := l.served("orders").topic.inForce.settings(); in.Shards != 3 {
 		t.Errorf("M %d while a scanner with a file lives", in.Shards)
 	}
 	if ready, why := l.reloader.topicsMade(); !ready {

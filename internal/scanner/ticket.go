@@ -78,7 +78,7 @@ func (w *worker) awaitDraw(ctx context.Context) {
 
 func (w *worker) beginDraw(ctx context.Context) *call {
 	t := w.topic
-	d := drawn{tick: t.settings().Tick, scanned: t.scanned()}
+	d := drawn{tick: t.inForce.settings().Tick, scanned: t.scanned()}
 	_, tickets := t.scale()
 	var err error
 	ask := func(*call) { d.shards, d.placement, err = balance.Draw(context.WithoutCancel(ctx), t.store, tickets) }
@@ -102,6 +102,6 @@ func (w *worker) beginDraw(ctx context.Context) *call {
 // number in the settings leaves at once. A worker that isn't needed because others joined
 // stays to the end of the tick, because the others haven't drawn its shards so far.
 func (w *worker) holds(d drawn) bool {
-	s := w.topic.settings()
+	s := w.topic.inForce.settings()
 	return s.Tick == d.tick && w.topic.scanned() == d.scanned && (s.Workers == 0 || w.index < s.Workers)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/intake"
+	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
@@ -29,7 +29,10 @@ type topic struct {
 	name      string
 	instance  string
 	store     *shard.Topic
+	inForce   *inForce
 	publisher *forward.Publisher
+	routing   *routing
+	keeper    *keeper
 	window    *window
 	settler   *settler
 	waiters   *waiters
@@ -38,12 +41,11 @@ type topic struct {
 	resharder *reshard.Resharder
 	health    *topicHealth
 	logs      limitedLogs
-	sources   *sources
 	log       *slog.Logger
 	metrics   *telemetry.TopicMetrics
-	live      func() int     // how many scanners of the fleet live
-	requests  *atomic.Uint64 // shared by all topics
-	placed    retry.Signal   // a placement was put in force
+	live      func() int   // how many scanners of the fleet live
+	requests  *requests    // shared by all topics
+	placed    retry.Signal // a placement was put in force
 
 	tasks      *router.Router // for the intake, as the next three
 	maxPayload int
@@ -51,69 +53,67 @@ type topic struct {
 	outbound   *forward.Connection
 	intake     atomic.Pointer[intake.Intake] // nil while it is off
 
-	document atomic.Pointer[config.Document] // in force.
-	routed   atomic.Pointer[config.Document] // the one whose route the publisher was last given.
-	desired  atomic.Uint64                   // counts the documents with a new shard count.
-	changed  retry.Broadcast                 // fires at a new document or placement.
-	resumed  atomic.Pointer[config.Document] // the one whose pause has ended by itself.
-	stopped  atomic.Bool                     // no more claims.
-
-	differs atomic.Pointer[map[string]string] // settings in force that aren't the defaults
-	limited atomic.Pointer[time.Time]         // when the rate last held tasks back; nil: never
+	stopped atomic.Bool               // no more claims.
+	limited atomic.Pointer[time.Time] // when the rate last held tasks back; nil: never
 }
 
 // newTopic puts a topic together and starts nothing.
 func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
+	force := &inForce{pausing: metrics.Paused}
+	force.put(doc)
 	t := &topic{
-		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), sources: s.sources,
+		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
-		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
-		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: retry.NewSignal(),
+		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: retry.NewSignal(),
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 	}
+	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error,
+		unsettled: ratelog.New(log, slog.LevelWarn, "outcomes not written to redis, trying again")}
 	t.resharder = reshard.New(reshard.Config{
-		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: t.inForce, Desired: t.readShards,
-		Shared: s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.request, Changed: &t.changed,
+		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: force.aboutShards,
+		Desired: func(ctx context.Context) (int, error) { return s.sources.shards(ctx, doc.Name) },
+		Shared:  s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.requests.next, Changed: &force.changed,
 		Placed: t.placed, Step: s.moving, Report: t.health, Metrics: metrics, Log: log, Advice: adviceOnRedis,
 	})
-	t.settler = newSettler(t.store, t.window, t.settlerTried)
+	t.settler = newSettler(t.store, t.window, t.health.settled)
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
-	t.apply(doc)
+	t.routing = &routing{publisher: t.publisher, inForce: force}
+	t.keeper = &keeper{store: t.store, sources: s.sources, inForce: force, resharder: t.resharder, health: t.health,
+		log: log}
 	return t
 }
 
-func (t *topic) settings() *config.Topic { return &t.document.Load().Topic }
-
 // apply puts a document in force, which has passed every check.
 func (t *topic) apply(doc config.Document) {
-	differs := differing(doc)
-	t.differs.Store(&differs)
-	before := t.document.Swap(&doc)
+	t.inForce.put(doc)
 	t.window.resize(doc.Topic.Window)
-	t.metrics.Paused.Set(t.paused())
-	if before == nil || before.Topic.Shards != doc.Topic.Shards {
-		t.desired.Add(1)
-	}
-	t.changed.Fire()
+	t.inForce.changed.Fire()
 }
 
-// inForce returns what the document in force says about the shards.
-func (t *topic) inForce() reshard.Document {
-	version, s := t.desired.Load(), t.settings()
-	return reshard.Document{Shards: s.Shards, Version: version, Tick: s.Tick}
+// limitedLogs are a topic's kinds of log lines that may occur once per task.
+type limitedLogs struct {
+	parked, refused, broken *ratelog.Logger
+
+	skipped *unreadable // also counts
 }
 
-// readShards reads the shard count of the topic's document from its source; 0 if there is
-// no valid document.
-func (t *topic) readShards(ctx context.Context) (int, error) {
-	doc, there, err := t.sources.Read(ctx, t.name)
-	if err != nil || !there || doc.Err != nil {
-		return 0, err
+func newLimitedLogs(log *slog.Logger) limitedLogs {
+	return limitedLogs{
+		parked:  ratelog.New(log, slog.LevelError, "task parked"),
+		refused: ratelog.New(log, slog.LevelWarn, "task not accepted by the broker, to be tried again"),
+		skipped: newUnreadable(ratelog.New(log, slog.LevelError, "tasks left alone: no record, or one of a newer format")),
+		broken:  ratelog.New(log, slog.LevelError, "task with a broken record parked"),
 	}
-	return doc.Topic.Shards, nil
 }
+
+// requests numbers claims and exports. Within this process no two have the same number. A
+// worker that is started again has its predecessor's name, and batches of that one may be
+// in flight.
+type requests struct{ n atomic.Uint64 }
+
+func (r *requests) next() string { return strconv.FormatUint(r.n.Add(1), 10) }
 
 // scanned returns how many shards are polled; at least 1.
 func (t *topic) scanned() int {
@@ -121,28 +121,19 @@ func (t *topic) scanned() int {
 	return max(p.Scanned(), 1)
 }
 
-// await waits until holds returns true, or until ctx ends. The condition may depend only
-// on the document and the placement.
-func (t *topic) await(ctx context.Context, holds func() bool) {
-	for ctx.Err() == nil {
-		changed := t.changed.Next()
-		if holds() {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		}
-	}
-}
-
 // run serves the topic until ctx ends. Then it stops claiming and waits for its workers.
 // Tasks in flight go on until shutDown.
 func (t *topic) run(ctx context.Context) {
-	pool := balance.Pool{Wanted: t.workers, Changed: t.changed.Next, Work: t.work}
+	work := func(ctx context.Context, number int) {
+		t.metrics.Workers.Inc()
+		defer t.metrics.Workers.Dec()
+		t.newWorker(number).run(ctx)
+	}
+	pool := balance.Pool{Wanted: t.workers, Changed: t.inForce.changed.Next, Work: work}
+	endPauses := func(ctx context.Context) { t.inForce.endPauses(ctx, t.store, t.log) }
 	var all sync.WaitGroup
-	for _, part := range []func(context.Context){t.announce, t.endPauses, t.resharder.Run, t.listen, t.route, t.keep,
-		t.takeIn, pool.Run} {
+	for _, part := range []func(context.Context){t.announce, endPauses, t.resharder.Run, t.listen, t.routing.run,
+		t.keeper.run, t.takeIn, pool.Run} {
 		all.Go(func() { part(ctx) })
 	}
 	all.Wait()
@@ -150,12 +141,12 @@ func (t *topic) run(ctx context.Context) {
 
 // announce logs that the topic is served, once its placement is known.
 func (t *topic) announce(ctx context.Context) {
-	t.await(ctx, func() bool {
+	t.inForce.await(ctx, func() bool {
 		p, removed := t.resharder.Known()
 		return p.Epoch > 0 && !removed
 	})
-	if ctx.Err() == nil {
-		t.log.InfoContext(ctx, "topic served", "shards", t.settings().Shards, "exchange", t.settings().Exchange)
+	if s := t.inForce.settings(); ctx.Err() == nil {
+		t.log.InfoContext(ctx, "topic served", "shards", s.Shards, "exchange", s.Exchange)
 	}
 }
 
@@ -166,25 +157,13 @@ func (t *topic) scale() (workers, tickets int) {
 	if p.Epoch == 0 {
 		return 0, 0
 	}
-	return balance.Scale(t.settings().Workers, p.Scanned(), t.live())
+	return balance.Scale(t.inForce.settings().Workers, p.Scanned(), t.live())
 }
 
 func (t *topic) workers() int {
 	workers, _ := t.scale()
 	return workers
 }
-
-// work runs one worker of the pool.
-func (t *topic) work(ctx context.Context, number int) {
-	t.metrics.Workers.Inc()
-	defer t.metrics.Workers.Dec()
-	t.newWorker(number).run(ctx)
-}
-
-// request returns a number that this process gives to no other claim or export. A worker
-// that is started again has its predecessor's name, and batches of that one may be in
-// flight.
-func (t *topic) request() string { return strconv.FormatUint(t.requests.Add(1), 10) }
 
 // listen passes messages on the wake channels of the polled shards to the waiters. When a
 // placement was put in force, it makes the reconciler read it at once, because new tasks
@@ -195,33 +174,11 @@ func (t *topic) listen(ctx context.Context) {
 		listening, cancel := context.WithCancel(ctx)
 		go func() {
 			defer cancel()
-			t.await(listening, func() bool { return t.scanned() != n })
+			t.inForce.await(listening, func() bool { return t.scanned() != n })
 		}()
 		t.store.Wakes(listening, n, t.waiters.notify, t.placed.Send, t.health.listens)
 		cancel()
 	}
-}
-
-// route gives the publisher the route of the settings in force. It may have to wait for
-// the broker; nothing else of the topic waits for it.
-func (t *topic) route(ctx context.Context) {
-	for ctx.Err() == nil {
-		doc := t.document.Load()
-		route := routeOf(doc.Topic)
-		t.publisher.SetRoute(route)
-		t.routed.Store(doc)
-		t.await(ctx, func() bool { return !reflect.DeepEqual(routeOf(*t.settings()), route) })
-	}
-}
-
-// applying reports whether RabbitMQ still has to accept or refuse the settings in force.
-func (t *topic) applying() bool {
-	routed := t.routed.Load()
-	if routed == nil || !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*t.settings())) {
-		return true
-	}
-	_, judged := t.publisher.Blocked()
-	return !judged
 }
 
 // blocked returns the kind of problem that stops delivery and that waiting doesn't fix,
@@ -234,18 +191,6 @@ func (t *topic) blocked() string {
 		return "redis"
 	}
 	return ""
-}
-
-func routeOf(s config.Topic) forward.Route {
-	r := forward.Route{
-		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Lean: s.Headers == config.LeanHeaders, Window: s.Window,
-		ConfirmTimeout: s.Lease / 2,
-	}
-	if s.Declare != nil {
-		d := s.Declare
-		r.Declare = &forward.Declare{Type: d.Type, Queue: d.Queue, QueueType: d.QueueType, DeadLetter: d.DeadLetter}
-	}
-	return r
 }
 
 // served is a topic that is being served.

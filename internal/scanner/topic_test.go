@@ -45,24 +45,20 @@ func (l *lone) ticks() {
 // apply puts other settings in force.
 func (l *lone) apply(settings ...string) {
 	l.t.Helper()
-	before := l.served("orders").topic.settings()
+	before := l.served("orders").topic.inForce.settings()
 	l.write(map[string]string{"orders": one(settings...)})
-	wait.For(l.t, "the settings to be applied", func() bool { return l.served("orders").topic.settings() != before })
+	wait.For(l.t, "the settings to be applied",
+		func() bool { return l.served("orders").topic.inForce.settings() != before })
 }
 
 // put stores n tasks that are due at once, all at the same time.
 func (l *lone) put(n int) {
 	l.t.Helper()
-	topic := l.topic("orders")
-	p, err := topic.Placement(l.t.Context())
-	l.ok(err)
-	now, err := topic.Now(l.t.Context())
-	l.ok(err)
-	put := shard.Put{Op: shard.NewOp()}
-	for i := range n {
-		put.Entries = append(put.Entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(0), Body: []byte{0}})
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint("o-", i)
 	}
-	l.ok(topic.Put(l.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+	fixture.Store(l.t, l.topic("orders"), fixture.Entries(shard.In(0), []byte{0}, ids...)...)
 }
 
 // stats returns the counts of the only shard.
@@ -106,7 +102,7 @@ func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 		w.alarm = retry.NewAlarm()
 		defer w.alarm.Close()
 		defer w.calls.running.Wait()
-		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.scanned()},
+		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.inForce.settings().Tick, orders.scanned()},
 			time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {

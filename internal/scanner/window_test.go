@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // plenty is a budget that no test here uses up.
@@ -271,9 +273,8 @@ func TestAWaitForTheWindowEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newBudget(plenty).window(1)
-		if _, err := w.reserve(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.reserve(t.Context(), 1)
+		check.OK(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if got, err := w.reserve(ctx, 1); err == nil {

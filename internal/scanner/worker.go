@@ -55,14 +55,14 @@ func (w *worker) run(ctx context.Context) {
 	defer w.alarm.Close()
 	defer w.outages.endAll(w.topic)
 	defer w.calls.running.Wait()
-	end := time.Now().Add(rand.N(w.topic.settings().Tick + 1))
+	end := time.Now().Add(rand.N(w.topic.inForce.settings().Tick + 1))
 	for ctx.Err() == nil && w.index < w.topic.workers() {
 		d, ok := w.draw(ctx)
 		if !ok {
 			continue
 		}
 		w.poll(ctx, d, end)
-		end = nextEnd(end, time.Now(), w.topic.settings().Tick)
+		end = nextEnd(end, time.Now(), w.topic.inForce.settings().Tick)
 	}
 }
 
@@ -92,7 +92,7 @@ func (w *worker) poll(ctx context.Context, d drawn, end time.Time) {
 	w.calls.running.Go(func() { w.topic.resharder.Move(life, ctx, w.moving, d.shards, d.placement) })
 	w.all, w.empty = w.polledShards(ctx, d.shards), true
 	for ctx.Err() == nil && w.holds(d) && w.drawn == nil {
-		changed := w.topic.changed.Next()
+		changed := w.topic.inForce.changed.Next()
 		w.look(ctx)
 		rest := w.claimDue(ctx, w.all.due(time.Now()))
 		w.wait(ctx, rest, waiter, changed)

@@ -3,7 +3,6 @@ package scanner
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +10,9 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -46,9 +47,7 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 		w := b.topic.newWorker(0)
 		batch, err := w.retryUntil(t.Context(), 0, w.newClaim(t.Context(), room{tasks: 10, bytes: claimBytes}, time.Hour),
 			time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, c := range batch.Tasks {
 			claimed[c.ID]++
 		}
@@ -131,27 +130,15 @@ func TestManyShardsChange(t *testing.T) {
 	const fewer = many - 20
 	l := ofMany(t, "tick: 100ms")
 	topic := l.topic("orders")
-	p, err := topic.Placement(t.Context())
-	l.ok(err)
-	now, err := topic.Now(t.Context())
-	l.ok(err)
-	puts := make([]shard.Put, many)
 	const tasks = 4 * many
+	var entries []shard.Entry
 	for i := range tasks {
-		id := fmt.Sprint("o-", i)
-		put := &puts[p.New(id)]
-		put.Shard, put.Op = p.New(id), shard.NewOp()
-		put.Entries = append(put.Entries, shard.Entry{ID: id, When: shard.In(time.Hour), Body: []byte{0}})
+		entries = append(entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(time.Hour), Body: []byte{0}})
 	}
-	puts = slices.DeleteFunc(puts, func(p shard.Put) bool { return len(p.Entries) == 0 })
-	for _, r := range topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), puts) {
-		l.ok(r.Err)
-	}
+	fixture.Store(t, topic, entries...)
 	l.write(map[string]string{"orders": declaring("orders", "tick: 100ms", fmt.Sprint("shards: ", fewer))})
 	clean := func() (n int) {
-		now, err := topic.Placement(t.Context())
-		l.ok(err)
-		all, err := topic.Clean(t.Context(), now)
+		all, err := topic.Clean(t.Context(), fixture.Placement(t, topic))
 		l.ok(err)
 		for _, c := range all {
 			if c {
@@ -160,9 +147,9 @@ func TestManyShardsChange(t *testing.T) {
 		}
 		return n
 	}
+	var p shard.Placement
 	wait.Progress(t, "the change to end", clean, func() bool {
-		p, err = topic.Placement(t.Context())
-		l.ok(err)
+		p = fixture.Placement(t, topic)
 		return p.Phase == shard.Stable && p.Shards == fewer
 	})
 	for i := range tasks {

@@ -15,30 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
-
-// met counts the answers to scripts that begin with a word.
-type met struct {
-	word string
-	n    atomic.Int64
-}
-
-func (m *met) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (m *met) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (m *met) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() == "evalsha" && redis.HasErrorPrefix(err, m.word) {
-			m.n.Add(1)
-		}
-		return err
-	}
-}
 
 func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
@@ -88,8 +67,12 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	c.ok(err)
 	notAfter := c.soonAfter()
 	c.ok(server.Stop(c.ctx()))
-	loading := &met{word: "LOADING"}
-	c.rdb.AddHook(loading)
+	var loading atomic.Int64 // replies to scripts
+	faults.After(c.rdb, func(r faults.Request) {
+		if cmd := r.Commands[0]; cmd.Name() == "evalsha" && redis.HasErrorPrefix(cmd.Err(), "LOADING") {
+			loading.Add(1)
+		}
+	})
 	options.MaxRetries = -1
 	side := redis.NewUniversalClient(options)
 	defer side.Close()
@@ -104,7 +87,7 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	c.ok(<-restarted)
 	equal(t, "due", c.read("a").Due.UnixMilli(), due)
 	c.read("before")
-	if loading.n.Load() == 0 {
+	if loading.Load() == 0 {
 		t.Error("the call met a Redis that had loaded its file")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -265,44 +266,6 @@ func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 	}
 }
 
-// asked counts the commands that a client sends, by their names.
-type asked struct {
-	mu sync.Mutex
-	n  map[string]int
-}
-
-func (a *asked) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (a *asked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		a.mu.Lock()
-		if a.n == nil {
-			a.n = map[string]int{}
-		}
-		a.n[cmd.Name()]++
-		a.mu.Unlock()
-		return next(ctx, cmd)
-	}
-}
-
-// count what was sent under a name.
-func (a *asked) count(name string) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.n[name]
-}
-
-// forget what was sent.
-func (a *asked) forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.n = nil
-}
-
 // refusing makes connections, except the first left ones, which it refuses.
 type refusing struct{ left atomic.Int64 }
 
@@ -323,8 +286,7 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: down.dial, DialerRetries: 1}, "own",
 		1)
 	c.put(In(time.Hour), "before")
-	sent := &asked{}
-	c.rdb.AddHook(sent)
+	sent := faults.Count(c.rdb)
 	side := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer side.Close()
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
@@ -336,16 +298,16 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 		c.ok(err)
 		c.scripts.AssumeTime(now.UnixMilli())
 		notAfter := c.soonAfter()
-		sent.forget()
+		sent.Forget()
 		down.left.Store(3)
 		r = c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
 		return !errors.Is(r.Err, ErrLate)
 	})
 	c.ok(r.Err)
-	if n := sent.count("evalsha"); n < 3 || n > 1+luascript.Repeats {
+	if n := sent.Of("evalsha"); n < 3 || n > 1+luascript.Repeats {
 		t.Errorf("tried %d times, and 3 connections were refused", n)
 	}
-	equal(t, "times that the time was asked for", sent.count("time"), 0)
+	equal(t, "times that the time was asked for", sent.Of("time"), 0)
 	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
 	c.read("before")
 }
@@ -394,20 +356,19 @@ func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	}
 	c := sandboxOn(t, options, "own", 1)
 	c.put(In(time.Hour), "before")
-	sent := &asked{}
-	c.rdb.AddHook(sent)
+	sent := faults.Count(c.rdb)
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
 	var r PutResult
 	eventually(t, "a call reaches Redis in time", func() bool {
 		c.scripts.ForgetClock()
 		notAfter := c.soonAfter()
-		sent.forget()
+		sent.Forget()
 		left.Store(2)
 		r = c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
 		return !errors.Is(r.Err, ErrLate)
 	})
 	c.ok(r.Err)
-	equal(t, "times it was sent", sent.count("evalsha"), 3)
+	equal(t, "times it was sent", sent.Of("evalsha"), 3)
 	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
 	c.read("before")
 }
@@ -417,15 +378,14 @@ func TestACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	notAfter := c.soonAfter()
-	sent := &asked{}
-	c.rdb.AddHook(sent)
+	sent := faults.Count(c.rdb)
 	c.ok(c.rdb.Close())
 	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}})[0]
 	if !errors.Is(r.Err, redis.ErrClosed) {
 		t.Fatalf("put: got %v", r.Err)
 	}
-	equal(t, "times it was tried", sent.count("evalsha"), 1)
-	equal(t, "times that the time was asked for", sent.count("time"), 0)
+	equal(t, "times it was tried", sent.Of("evalsha"), 1)
+	equal(t, "times that the time was asked for", sent.Of("time"), 0)
 }
 
 // TestACallOutlastsAClusterThatDisagrees: while two nodes send a slot from one to the
@@ -453,15 +413,14 @@ func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
 		c.ok(asks.Do(c.ctx(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
 	}
 	assign(other) // which goes on to name the owner
-	tries := &asked{}
-	c.rdb.AddHook(tries)
+	tries := faults.Count(c.rdb)
 	answered := make(chan error, 1)
 	go func() { answered <- c.tryPut(c.p, Put{Entries: []Entry{entry("a", In(time.Hour))}}).Err }()
 	eventually(t, "more tries than a call without a redirection makes", func() bool {
 		if len(answered) > 0 {
 			t.Fatalf("it gave up: %v", <-answered)
 		}
-		return tries.count("evalsha")+tries.count("eval") > 1+luascript.Repeats
+		return tries.Of("evalsha", "eval") > 1+luascript.Repeats
 	})
 	assign(owner)
 	c.ok(<-answered)

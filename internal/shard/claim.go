@@ -96,7 +96,7 @@ func (s Shard) claimBy(ctx context.Context, c Claim, deadline int64) (Batch, err
 	keys := []string{s.due(), s.tasks(), s.fence(), s.memory(c.Claimant)}
 	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), cmp.Or(c.Bytes, claimBudget), deadline,
 		max(c.Stay, 0).Milliseconds(), c.Grace.Milliseconds()}
-	b, err := s.claimed(s.topic.run(ctx, luascript.Call{Script: "claim", Keys: keys, Args: args}).Values())
+	b, err := s.claimed(s.topic.store.scripts.Run(ctx, luascript.Call{Script: "claim", Keys: keys, Args: args}).Values())
 	return b, wrapIf(err, "claim from shard %d of topic %s", s.n, s.topic.name)
 }
 
@@ -155,7 +155,7 @@ func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
 		calls[i] = luascript.Call{Script: "next", Keys: []string{t.Shard(at).due()}}
 	}
 	all := make([]Attention, len(shards))
-	for i, reply := range t.runAll(ctx, calls) {
+	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		l := reply.Values()
 		now, next := l.Int(), l.Int()
 		if err := l.Err(); err != nil {
@@ -186,13 +186,19 @@ func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 		args := byToken(leases[:n])
 		leases = leases[n:]
 		call := luascript.Call{Script: "settle", Keys: []string{s.due(), s.tasks()}, Args: args}
-		done, err := s.topic.run(ctx, call).Int()
+		done, err := s.topic.store.scripts.Run(ctx, call).Int()
 		if err != nil {
 			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}
 		settled += int(done)
 	}
 	return settled, nil
+}
+
+// RemoveExported removes tasks that another shard has imported, if they are still leased
+// under the token of their export. It returns how many. It runs the script of Settle.
+func (s Shard) RemoveExported(ctx context.Context, exported []Lease) (int, error) {
+	return s.Settle(ctx, exported)
 }
 
 // byToken returns the arguments of settle: each token, the number of its tasks, and their
@@ -246,7 +252,7 @@ func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
 		}
 		releases = releases[n:]
 		keys := []string{s.due(), s.tasks(), s.Wake()}
-		done, err := s.topic.run(ctx, luascript.Call{Script: "release", Keys: keys, Args: args}).Int()
+		done, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "release", Keys: keys, Args: args}).Int()
 		if err != nil {
 			return released, fmt.Errorf("release in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}

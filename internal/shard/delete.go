@@ -18,7 +18,7 @@ type Deletion struct {
 // Delete removes batches in one round trip. It returns an error or nil for each.
 func (t *Topic) Delete(ctx context.Context, p Placement, deadline int64, batches []Deletion) []error {
 	errs := make([]error, len(batches))
-	for i, reply := range t.runAll(ctx, t.deletions(p, deadline, batches)) {
+	for i, reply := range t.store.scripts.RunAll(ctx, t.deletions(p, deadline, batches)) {
 		_, _, err := answer(reply)
 		errs[i] = t.undeleted(batches[i].Shard, err)
 	}
@@ -55,7 +55,7 @@ func (t *Topic) Withdraw(ctx context.Context, p Placement, deadline int64, batch
 			calls = append(calls, t.note(id, "", ""))
 		}
 	}
-	replies := t.runAll(ctx, calls)
+	replies := t.store.scripts.RunAll(ctx, calls)
 	results := make([]Withdrawal, len(batches))
 	asks, answers := calls[len(batches):], replies[len(batches):]
 	for i, b := range batches {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
@@ -26,9 +27,7 @@ func TestTheScriptsInDocsAreThoseThatRun(t *testing.T) {
 	for _, name := range docsScripts {
 		path := filepath.Join("..", "..", "docs", "protocol", name+".lua")
 		text, err := Script(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		goldenfile.Check(t, path, text, *update, "go test ./internal/shard -run "+t.Name()+" -update")
 	}
 }
@@ -36,9 +35,7 @@ func TestTheScriptsInDocsAreThoseThatRun(t *testing.T) {
 func protocolPage(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(page)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -55,9 +56,7 @@ func clusterOfOwn(t *testing.T) *servers.RedisCluster {
 	t.Helper()
 	servertest.Need(t, "redis-server")
 	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = cluster.Kill() })
 	return cluster
 }
@@ -70,17 +69,11 @@ func TestHazardsOfACluster(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	one := redis.NewClient(&redis.Options{Addr: cluster.Nodes[1].Addr()})
 	t.Cleanup(func() { _ = one.Close() })
-	if err := one.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, one.ConfigSet(t.Context(), "appendonly", "no").Err())
 	store, err := New(rdb, "duefleet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	known, err := store.Warnings(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	why, told := known[Eviction]
 	if persistence := known[Persistence]; !strings.HasPrefix(persistence, one.Options().Addr+" keeps no") ||
 		strings.Contains(persistence, ";") || !told || why != "" {

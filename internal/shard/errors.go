@@ -23,10 +23,6 @@ func Definite(err error) bool { return luascript.Definite(err) }
 // Denied reports whether Redis refused a call because of its user: see luascript.Denied.
 func Denied(err error) bool { return luascript.Denied(err) }
 
-// Unasked adds task.ErrUnavailable to the error of a call that has written nothing, if
-// Redis could not be asked or the caller's ctx had ended.
-func Unasked(err error) error { return luascript.Unasked(err) }
-
 // UnreadableShard is a shard that can't be read, and why.
 type UnreadableShard struct {
 	Shard int    `json:"shard"`

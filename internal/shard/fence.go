@@ -45,7 +45,7 @@ func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced 
 			Args: append([]any{placement}, anys(n.IDs)...), ReplicasKey: s.fence()}
 	}
 	results := make([]Fenced, len(at))
-	for i, reply := range t.runAll(ctx, calls) {
+	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		records, err := t.fenced(reply, at[i])
 		results[i] = Fenced{Records: records, Err: wrapIf(err, "fence shard %d of topic %s", at[i].Shard, t.name)}
 	}

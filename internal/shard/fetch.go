@@ -5,9 +5,45 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/task"
 )
+
+// Stored is a record and its state.
+type Stored struct {
+	Record
+	State task.State
+	// Next is when the task is to be tried, or when its lease ends; zero if parked.
+	Next time.Time
+}
+
+// Read returns one task, or task.ErrNotFound.
+func (s Shard) Read(ctx context.Context, p Placement, id string) (Stored, error) {
+	status, rest, err := answer(s.topic.store.scripts.Run(ctx, luascript.Call{Script: "read",
+		Keys: []string{s.due(), s.tasks(), s.fence()}, Args: []any{p.String(), id}}))
+	if err != nil {
+		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", s.n, s.topic.name, err)
+	}
+	if status == "none" {
+		return Stored{}, task.ErrNotFound
+	}
+	scoreText, text := rest.Text(), rest.Text()
+	if rest.Err() != nil {
+		return Stored{}, rest.Err()
+	}
+	r, err := DecodeRecord(s.topic.name, id, text)
+	if err != nil {
+		return Stored{}, fmt.Errorf("read task %q: %w", id, err)
+	}
+	score, err := strconv.ParseFloat(scoreText, 64)
+	if err != nil {
+		return Stored{}, fmt.Errorf("read score of task %q: %w", id, err)
+	}
+	return Stored{Record: r, State: stateOf(score), Next: attention(score)}, nil
+}
 
 const (
 	// FetchIDs is how many tasks one script reads at most.
@@ -41,7 +77,7 @@ func (t *Topic) fetch(ctx context.Context, placement string, p part, batches []N
 			Args: append([]any{placement, fetchBytes, int(p)}, anys(n.IDs)...)}
 	}
 	results := make([]Fetched, len(batches))
-	for i, reply := range t.runAll(ctx, calls) {
+	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		results[i].Tasks, results[i].Err = t.fetched(reply, p, batches[i].IDs)
 	}
 	return results

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestATaskThatWasNeverRetriedPaysNothing for its first due.
@@ -13,9 +14,7 @@ func TestATaskThatWasNeverRetriedPaysNothing(t *testing.T) {
 	due := time.UnixMilli(1796119200000).UTC()
 	record := "\x10" + big48(due.UnixMilli()) + big48(1) + "ABCDEF" + string(EncodeBody(&task.Task{FirstDue: due}))
 	r, err := DecodeRecord("orders", "a", record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	equal(t, "bytes", len(record), recordHead+1)
 	equal(t, "first due", r.FirstDue, due)
 	equal(t, "mark", NextMark(1796119200000, 1796119200000), "1")

@@ -71,7 +71,10 @@ func (s *Store) Fleet(ctx context.Context) (all []Heartbeat, now time.Time, err 
 		return nil, now, fmt.Errorf("list the fleet: %w", err)
 	}
 	for _, z := range scores {
-		instance, _ := z.Member.(string)
+		instance, ok := z.Member.(string)
+		if !ok {
+			return nil, now, fmt.Errorf("list the fleet: Redis answered a %T, not a name", z.Member)
+		}
 		all = append(all, Heartbeat{instance, time.UnixMilli(int64(z.Score)).UTC(), notes[instance]})
 	}
 	return all, time.UnixMilli(millis), nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
@@ -39,13 +40,10 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, scripts: store.scripts, t: t}
-	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
-		t.Fatal(err)
-	}
+	c.p, err = c.Ensure(t.Context(), shards)
+	check.OK(t, err)
 	return c
 }
 
@@ -80,9 +78,7 @@ const claimHead = 5
 // ok ends the test on an error.
 func (c *sandbox) ok(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	check.OK(c.t, err)
 }
 
 // equal ends the test unless got is want.

@@ -46,14 +46,14 @@ type Delivered struct {
 // for that long that a handler has the delivery; with 0 it writes nothing.
 func (t *Topic) CheckDelivery(ctx context.Context, d Delivered, window time.Duration) (Disposition, error) {
 	args := []any{d.Due, d.Scheduled, window > 0, window.Milliseconds()}
-	text, err := t.run(ctx, luascript.Call{Script: "recall", Keys: t.historyKeys(d.ID), Args: args}).Text()
+	text, err := t.store.scripts.Run(ctx, luascript.Call{Script: "recall", Keys: t.historyKeys(d.ID), Args: args}).Text()
 	return Disposition(text), wrapIf(err, "look up the delivery history of task %q of topic %s", d.ID, t.name)
 }
 
 // Done remembers, for the window, that the delivery of that due time was handled.
 func (t *Topic) Done(ctx context.Context, id string, due int64, window time.Duration) error {
 	call := luascript.Call{Script: "done", Keys: t.historyKeys(id), Args: []any{due, window.Milliseconds()}}
-	return wrapIf(t.run(ctx, call).Err(), "remember task %q of topic %s", id, t.name)
+	return wrapIf(t.store.scripts.Run(ctx, call).Err(), "remember task %q of topic %s", id, t.name)
 }
 
 // AllowNext asks whether a delivery may be followed by another one of the same task, due at
@@ -66,7 +66,7 @@ func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window t
 		when = ""
 	}
 	args := []any{d.Due, d.Scheduled, when, window.Milliseconds()}
-	reply := t.run(ctx, luascript.Call{Script: "follow", Keys: t.historyKeys(d.ID), Args: args}).Values()
+	reply := t.store.scripts.Run(ctx, luascript.Call{Script: "follow", Keys: t.historyKeys(d.ID), Args: args}).Values()
 	if ok = reply.Text() == "ok"; ok {
 		at = reply.Int()
 	}
@@ -79,7 +79,7 @@ func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window t
 // Older reports whether a stored record follows an older version than a's delivery does.
 func (t *Topic) Older(ctx context.Context, a Requeue, there Kept) (bool, error) {
 	args := []any{a.Due, a.Scheduled, there.Due, there.Scheduled}
-	n, err := t.run(ctx, luascript.Call{Script: "older", Keys: t.historyKeys(a.ID), Args: args}).Int()
+	n, err := t.store.scripts.Run(ctx, luascript.Call{Script: "older", Keys: t.historyKeys(a.ID), Args: args}).Int()
 	return n == 1, wrapIf(err, "look up the delivery history")
 }
 
@@ -90,7 +90,7 @@ func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []e
 	for i, id := range ids {
 		calls[i] = t.note(id, at[i], "")
 	}
-	replies, errs := t.runAll(ctx, calls), make([]error, len(ids))
+	replies, errs := t.store.scripts.RunAll(ctx, calls), make([]error, len(ids))
 	t.store.runFailed(ctx, calls, replies)
 	for i, id := range ids {
 		errs[i] = wrapIf(replies[i].Err(), "note the cancellation of task %q of topic %s", id, t.name)
@@ -101,7 +101,7 @@ func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []e
 // NoteMoved notes for consumers that the producer asked, at a time in ms, to move the
 // task to due, in ms.
 func (t *Topic) NoteMoved(ctx context.Context, id string, at, due int64) error {
-	err := t.run(ctx, t.note(id, at, due)).Err()
+	err := t.store.scripts.Run(ctx, t.note(id, at, due)).Err()
 	return wrapIf(err, "note the move of task %q of topic %s", id, t.name)
 }
 

@@ -106,7 +106,8 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 		l.from, l.to, l.begun, l.last, l.prefix,
 		listLooked, min(l.tasks, listTasks), listBytes, int(part),
 	}
-	reply := s.topic.run(ctx, luascript.Call{Script: "list", Keys: []string{s.due(), s.tasks()}, Args: args}).Values()
+	call := luascript.Call{Script: "list", Keys: []string{s.due(), s.tasks()}, Args: args}
+	reply := s.topic.store.scripts.Run(ctx, call).Values()
 	more, from, last, now := reply.Int(), reply.Text(), reply.Text(), reply.Int()
 	var tasks []Stored
 	for reply.Left() > 0 {

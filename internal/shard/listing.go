@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -59,12 +60,12 @@ func (l *Listing) Next(ctx context.Context) ([]Stored, error) {
 	for {
 		if len(l.pages) == 0 {
 			if more, err := l.nextShard(ctx); err != nil || !more {
-				return nil, Unasked(err)
+				return nil, luascript.Unasked(err)
 			}
 		}
 		page, err := l.pages[0].Next(ctx)
 		if err != nil {
-			return nil, Unasked(err)
+			return nil, luascript.Unasked(err)
 		}
 		if len(page) == 0 {
 			l.pages = l.pages[1:]

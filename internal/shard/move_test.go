@@ -2,7 +2,6 @@ package shard
 
 import (
 	"errors"
-	"math"
 	"testing"
 	"time"
 
@@ -271,17 +270,6 @@ func TestWhatWasDeliveredAfterItMovedIsNotImportedAgain(t *testing.T) {
 	equal(t, "settled", n, 1)
 	equal(t, "imported again", c.importBatch(export), 0)
 	equal(t, "pending", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 0)
-}
-
-func TestImportKeepsAParkedTasksScore(t *testing.T) {
-	t.Parallel()
-	c := newSandbox(t, 2)
-	c.put(In(0), "parked")
-	c.park("parked", "no route")
-	equal(t, "imported", c.importBatch(c.export(time.Minute, "parked")), 1)
-	score, err := c.rdb.ZScore(c.ctx(), c.Shard(1).due(), "parked").Result()
-	c.ok(err)
-	equal(t, "score", score, math.Inf(1))
 }
 
 func TestARescheduledOrCancelledExportIsTakenFromItsMover(t *testing.T) {

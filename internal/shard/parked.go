@@ -117,7 +117,7 @@ func (c *ParkedCursor) setOut(ctx context.Context) error {
 // Replay makes parked tasks of a shard due now. It returns how many of ids were parked.
 func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
 	keys := []string{s.due(), s.tasks(), s.Wake()}
-	n, err := s.topic.run(ctx, luascript.Call{Script: "replay", Keys: keys, Args: anys(ids)}).Int()
+	n, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "replay", Keys: keys, Args: anys(ids)}).Int()
 	return int(n), wrapIf(err, "replay in shard %d of topic %s", s.n, s.topic.name)
 }
 
@@ -125,6 +125,6 @@ func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
 // parked.
 func (s Shard) PurgeParked(ctx context.Context, ids ...string) (int, error) {
 	call := luascript.Call{Script: "purge", Keys: []string{s.due(), s.tasks()}, Args: anys(ids)}
-	n, err := s.topic.run(ctx, call).Int()
+	n, err := s.topic.store.scripts.Run(ctx, call).Int()
 	return int(n), wrapIf(err, "purge in shard %d of topic %s", s.n, s.topic.name)
 }

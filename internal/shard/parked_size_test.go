@@ -1,44 +1,29 @@
 package shard
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/faults"
 )
 
-// heard counts the bytes of a client's replies, and the size of the largest.
-type heard struct{ most int }
-
-func (h *heard) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *heard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *heard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		n := 0
-		switch cmd := cmd.(type) {
-		case *redis.Cmd:
-			values, _ := cmd.Val().([]any)
-			for _, v := range values {
-				text, _ := v.(string)
-				n += len(text)
-			}
-		case *redis.SliceCmd:
-			for _, v := range cmd.Val() {
-				text, _ := v.(string)
-				n += len(text)
-			}
-		}
-		h.most = max(h.most, n)
-		return err
+// bytesOf returns how many bytes of text the reply to a command has.
+func bytesOf(cmd redis.Cmder) (n int) {
+	var values []any
+	switch cmd := cmd.(type) {
+	case *redis.Cmd:
+		values, _ = cmd.Val().([]any)
+	case *redis.SliceCmd:
+		values = cmd.Val()
 	}
+	for _, v := range values {
+		text, _ := v.(string)
+		n += len(text)
+	}
+	return n
 }
 
 // TestParkedTasksAreListedWithoutTheirPayloads: a page of large tasks is a small reply,
@@ -66,8 +51,8 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 	for id := range bodies {
 		whole[id] = c.read(id)
 	}
-	met := &heard{}
-	c.rdb.AddHook(met)
+	largest := 0
+	faults.After(c.rdb, func(r faults.Request) { largest = max(largest, bytesOf(r.Commands[0])) })
 	cursor, seen := c.Shard(0).ParkedCursor(), 0
 	for {
 		page, err := cursor.Next(c.ctx(), 500)
@@ -88,8 +73,8 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 		}
 	}
 	equal(t, "seen", seen, len(bodies))
-	if most := 64 << 10; met.most > most {
-		t.Errorf("one answer took %d bytes, want at most %d", met.most, most)
+	if most := 64 << 10; largest > most {
+		t.Errorf("one answer took %d bytes, want at most %d", largest, most)
 	}
 }
 

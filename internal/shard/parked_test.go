@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/test/faults"
 )
 
 // setAside parks tasks of shard 0 that have no record, or removes them.
@@ -69,22 +70,6 @@ func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 	})
 }
 
-// requests counts the requests that a client sends outside pipelines.
-type requests struct{ n int }
-
-func (q *requests) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (q *requests) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (q *requests) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		q.n++
-		return next(ctx, cmd)
-	}
-}
-
 // TestACursorIsOverThoughAllIsParkedAgain: the cursor needs few requests for each page,
 // even if visited tasks come before the next page.
 func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
@@ -96,8 +81,8 @@ func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
 		members[i] = redis.Z{Score: math.Inf(1), Member: fmt.Sprintf("%06d", i)}
 	}
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), members...).Err())
-	count := &requests{}
-	c.rdb.AddHook(count)
+	sent := 0
+	faults.Before(c.rdb, func(faults.Request) { sent++ })
 	cursor := c.Shard(0).ParkedCursor()
 	visited := 0
 	for {
@@ -109,7 +94,7 @@ func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
 		visited += len(records)
 	}
 	equal(t, "visited", visited, n)
-	if most := 2 + n/page; count.n > most {
-		t.Errorf("%d requests, want at most %d", count.n, most)
+	if most := 2 + n/page; sent > most {
+		t.Errorf("%d requests, want at most %d", sent, most)
 	}
 }

@@ -10,15 +10,15 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // golden reads a file of testdata.
 func golden[T any](t testing.TB, name string) T {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var v T
 	if err := json.Unmarshal(text, &v); err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -111,9 +111,7 @@ func TestFromFourToFiveShardsMovesAFifth(t *testing.T) {
 func TestKeysOfOneShardShareTheirHashTag(t *testing.T) {
 	t.Parallel()
 	store, err := New(nil, "fleet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	topic := store.Topic("orders")
 	for _, key := range append(topic.Shard(3).taskKeys(topic.Shard(3).Wake()), topic.Shard(3).memory("host:1:0")) {
 		if !strings.HasPrefix(key, "fleet:") || strings.Count(key, "{orders:3}") != 1 {

@@ -130,7 +130,7 @@ func (t *Topic) Placement(ctx context.Context) (Placement, error) {
 // later.
 func (t *Topic) Draw(ctx context.Context, n int) (first int64, p Placement, err error) {
 	call := luascript.Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey()}, Args: []any{n}}
-	reply := t.run(ctx, call).Values()
+	reply := t.store.scripts.Run(ctx, call).Values()
 	last := reply.Int()
 	text, there := reply.TextIf()
 	if err := reply.Err(); err != nil {
@@ -255,7 +255,7 @@ func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
 	}
 	c := luascript.Call{Script: "cas_placement", Keys: []string{t.placementKey(), t.changes()},
 		Args: []any{expected, to.String(), rand.Text()}}
-	reply := t.run(ctx, c).Values()
+	reply := t.store.scripts.Run(ctx, c).Values()
 	done := reply.Int() == 1
 	return done, wrapIf(reply.Err(), "change placement of topic %s", t.name)
 }

@@ -107,7 +107,7 @@ func (t *Topic) Put(ctx context.Context, p Placement, deadline int64, batches []
 		p.result = &results[i]
 		sent, calls = append(sent, p), append(calls, c)
 	}
-	for i, reply := range t.runAll(ctx, calls) {
+	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		p := sent[i]
 		var err error
 		p.result.Due, err = p.dues(reply)

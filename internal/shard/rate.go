@@ -12,7 +12,7 @@ import (
 // If nothing is granted, wait is the time until one more task is available.
 func (t *Topic) Grant(ctx context.Context, rate, want int, burst time.Duration) (granted int, wait time.Duration,
 	err error) {
-	l := t.run(ctx, luascript.Call{Script: "rate", Keys: []string{t.rateKey()},
+	l := t.store.scripts.Run(ctx, luascript.Call{Script: "rate", Keys: []string{t.rateKey()},
 		Args: []any{rate, want, burst.Microseconds()}}).Values()
 	granted, wait = int(l.Int()), time.Duration(l.Int())*time.Microsecond
 	return granted, wait, wrapIf(l.Err(), "ask for the rate of topic %s", t.name)

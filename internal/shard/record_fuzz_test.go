@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -115,9 +116,7 @@ func FuzzScriptsReadRecords(f *testing.F) {
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	f.Cleanup(func() { _ = rdb.Close() })
 	lib, err := sources.ReadFile("scripts/lib_record.lua")
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	reseal := redis.NewScript(string(lib) + "\nlocal r = open(ARGV[1])\nreturn r and seal(r) or ''")
 	seedRecords(f)
 	f.Fuzz(func(t *testing.T, text string) {

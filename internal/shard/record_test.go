@@ -16,6 +16,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 type recordVectors struct {
@@ -55,9 +56,7 @@ func TestRecordsDecodeAsTheVectorsSay(t *testing.T) {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
 			r, err := DecodeRecord("orders", "o-1", v.bytes(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			equal(t, "topic", r.Topic, "orders")
 			equal(t, "ID", r.ID, "o-1")
 			equal(t, "attempt", r.Attempt, v.Attempt)
@@ -190,9 +189,7 @@ func TestBodiesComeBackAsTheyWent(t *testing.T) {
 			},
 		}
 		out, err := DecodeRecord("orders", "o-1", head+string(EncodeBody(&in)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if in.ContentType == "" {
 			in.ContentType = task.DefaultContentType
 		}
@@ -228,9 +225,7 @@ func TestTheLargestHeadersComeBackAsTheyWent(t *testing.T) {
 		Headers:     map[string]string{"k": strings.Repeat("v", task.MaxHeaderBytes-1)},
 		Payload:     []byte("p"),
 	}
-	if err := task.CheckHeaders(in.Headers); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, task.CheckHeaders(in.Headers))
 	out, err := DecodeRecord("orders", "o-1", head+string(EncodeBody(&in)))
 	if err != nil || !maps.Equal(out.Headers, in.Headers) || out.ContentType != in.ContentType ||
 		string(out.Payload) != "p" {
@@ -267,9 +262,7 @@ func TestWhatATaskKeepsOfItsRecordIsLittle(t *testing.T) {
 		Payload: make([]byte, largeRecord)}
 	record := head + string(EncodeBody(&in))
 	out, err := DecodeRecord("orders", "o-1", record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	start := uintptr(unsafe.Pointer(unsafe.StringData(record)))
 	within := func(text string) bool {
 		at := uintptr(unsafe.Pointer(unsafe.StringData(text)))

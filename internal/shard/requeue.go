@@ -57,7 +57,7 @@ func (s Shard) Requeue(ctx context.Context, p Placement, deadline int64, a Reque
 		p.String(), string(a.Op), luascript.DeadlineArg{}, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled, r.Moving,
 		Release{Reason: a.Reason}.reason(), string(r.Replace), r.Since != nil, a.Body,
 	}}
-	status, rest, err := answer(s.topic.run(ctx, call))
+	status, rest, err := answer(s.topic.store.scripts.Run(ctx, call))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("shard %d: %w", s.n, err)

@@ -59,7 +59,7 @@ func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, err
 		args = append(args, id)
 	}
 	keys := s.taskKeys(s.memory(l.Claimant))
-	_, rest, err := answer(s.topic.run(ctx, luascript.Call{Script: "export", Keys: keys, Args: args}))
+	_, rest, err := answer(s.topic.store.scripts.Run(ctx, luascript.Call{Script: "export", Keys: keys, Args: args}))
 	export := Exported{Shard: s.n, Token: rest.Text(), Deadline: rest.Int(), Left: int(rest.Int())}
 	for rest.Left() > 0 {
 		export.Tasks = append(export.Tasks, ExportedTask{ID: rest.Text(), score: rest.Text(), record: rest.Text()})
@@ -99,7 +99,7 @@ func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares 
 			ReplicasKey: t.Shard(s.Shard).fence()}
 	}
 	results := make([]Imported, len(shares))
-	for i, reply := range t.runAll(ctx, calls) {
+	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		_, rest, err := answer(reply)
 		n := rest.Int()
 		if err = cmp.Or(err, rest.Err()); err != nil {
@@ -137,7 +137,7 @@ func (s Shard) ScanPass(ctx context.Context, p Placement, from Pass, to uint64, 
 func (s Shard) scanPass(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), dirty}
 	c := luascript.Call{Script: "scan_pass", Keys: []string{s.fence(), s.handled()}, Args: args, ReplicasKey: s.fence()}
-	_, rest, err := answer(s.topic.run(ctx, c))
+	_, rest, err := answer(s.topic.store.scripts.Run(ctx, c))
 	at := Pass{Number: rest.Text()}
 	cursor := rest.Text()
 	at.Clean = rest.Int() == 1
@@ -186,7 +186,7 @@ func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration)
 // the shard's mover.
 func (s Shard) StopMove(ctx context.Context, claimant string) error {
 	call := luascript.Call{Script: "yield", Keys: []string{s.key("mover")}, Args: []any{claimant}}
-	err := s.topic.run(ctx, call).Err()
+	err := s.topic.store.scripts.Run(ctx, call).Err()
 	return wrapIf(err, "stop moving shard %d of topic %s", s.n, s.topic.name)
 }
 
@@ -195,7 +195,7 @@ func (s Shard) StopMove(ctx context.Context, claimant string) error {
 func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
 	args := []any{p.String(), shard, p.Scanned()}
 	c := luascript.Call{Script: "mark_clean", Keys: []string{t.placementKey()}, Args: args}
-	n, err := t.run(ctx, c).Int()
+	n, err := t.store.scripts.Run(ctx, c).Int()
 	return int(n), wrapIf(err, "mark shard %d of topic %s clean", shard, t.name)
 }
 
@@ -279,8 +279,8 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	_, _ = pipe.Exec(ctx) // each command carries its own error
 	failed := map[int]error{}
 	for i := range clean {
-		out.Moved += movedUnder(fences[i].Val(), p)
-		err := fences[i].Err()
+		moved, err := movedUnder(fences[i], p)
+		out.Moved += moved
 		if samples[i] != nil {
 			out.Misplaced += estimate(counts[i].Val(), samples[i].Val(), i, p)
 			err = errors.Join(err, counts[i].Err(), samples[i].Err())
@@ -293,13 +293,15 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 }
 
 // movedUnder returns how many tasks a fence counts as moved under p.
-func movedUnder(fence []any, p Placement) int64 {
-	if len(fence) < 2 || fence[0] != p.String() {
-		return 0
+func movedUnder(fence *redis.SliceCmd, p Placement) (int64, error) {
+	var noted struct {
+		Placement string `redis:"placement"`
+		Moved     int64  `redis:"moved"`
 	}
-	text, _ := fence[1].(string)
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n
+	if err := fence.Scan(&noted); err != nil || noted.Placement != p.String() {
+		return 0, err
+	}
+	return noted.Moved, nil
 }
 
 // estimate returns how many of count tasks are misplaced, judging by a sample of them.

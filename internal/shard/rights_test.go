@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -60,9 +61,7 @@ func refusal(err error) bool {
 func commandsOf(t *testing.T, script string) []string {
 	t.Helper()
 	text, err := Script(script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	commands := map[string]bool{}
 	for _, found := range regexp.MustCompile(`redis\.call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
 		commands[strings.ToLower(found[1])] = true

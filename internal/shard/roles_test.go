@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -187,20 +186,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	servertest.Need(t, "redis-server")
-	var users strings.Builder
-	for _, r := range roles() {
-		line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", r.name+".acl"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		users.WriteString(strings.ReplaceAll(string(line), "PASSWORD", r.name))
-	}
-	file := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(file, []byte(users.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server := servertest.OwnRedis(t, "--aclfile", file)
+	server := servertest.RedisWithUsers(t, filepath.Join("..", "..", "deploy", "redis"))
 	return &guarded{sandboxOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
 }
 

@@ -82,7 +82,7 @@ func (c *sandbox) moveOut(seen func(at Pass)) {
 		export, err := c.Shard(1).Export(c.ctx(), c.p, request)
 		c.ok(err)
 		c.ok(c.Import(c.ctx(), c.p, export.Deadline, Share{0, export.Tasks})[0].Err)
-		settled, err := c.Shard(1).Settle(c.ctx(), exportLeases(export))
+		settled, err := c.Shard(1).RemoveExported(c.ctx(), exportLeases(export))
 		c.ok(err)
 		at, err = c.Shard(1).ScanPass(c.ctx(), c.p, at, next, settled < len(ids))
 		c.ok(err)

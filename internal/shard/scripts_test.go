@@ -4,15 +4,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // scriptNames lists the scripts, the libraries they use excepted.
 func scriptNames(t *testing.T) []string {
 	t.Helper()
 	files, err := sources.ReadDir("scripts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var names []string
 	for _, f := range files {
 		if name := strings.TrimSuffix(f.Name(), ".lua"); !strings.HasPrefix(name, "lib_") {
@@ -41,9 +41,7 @@ func TestEveryScriptSaysWhatItTakesReturnsAndDoesTwice(t *testing.T) {
 	t.Parallel()
 	for _, name := range scriptNames(t) {
 		text, err := sources.ReadFile("scripts/" + name + ".lua")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if !strings.HasPrefix(string(text), "#!lua") {
 			t.Errorf("script %s doesn't begin with #!lua", name)
 		}
@@ -64,9 +62,7 @@ func TestScriptsThatOnlyReadSaySo(t *testing.T) {
 	writes := regexp.MustCompile(`redis\.call\('(SET|INCR|INCRBY|HSET|HSETNX|HDEL|ZADD|ZREM|SADD|DEL|UNLINK|SPUBLISH)'`)
 	for _, name := range scriptNames(t) {
 		text, err := Script(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		first, _, _ := strings.Cut(text, "\n")
 		if strings.Contains(first, "no-writes") == writes.MatchString(text) {
 			t.Errorf("script %s begins with %q: does it write?", name, first)

@@ -14,13 +14,105 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
-	"time"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/luascript"
-	"github.com/duefleet/duefleet/task"
 )
+
+// Store gives access to duefleet's keys under one prefix in one Redis.
+type Store struct {
+	rdb     redis.UniversalClient
+	prefix  string
+	scripts *luascript.Client
+}
+
+// New returns the store under prefix. The prefix must not have braces, because they would
+// change a key's slot in a Redis Cluster. New sends nothing to Redis.
+func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
+	if strings.ContainsAny(prefix, "{}") {
+		return nil, fmt.Errorf("prefix %q must not have braces, which change a key's slot in a Redis Cluster", prefix)
+	}
+	texts, err := scriptTexts()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{rdb: rdb, prefix: prefix, scripts: luascript.New(rdb, texts)}, nil
+}
+
+// Open calls New and AwaitReplicas with the caller's client. If that is nil, it makes a
+// client by the options, and closing closes it.
+func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store,
+	closing func() error, err error) {
+	rdb, closing, err = luascript.Dial(rdb, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s, err = New(rdb, prefix); err == nil {
+		err = s.AwaitReplicas(replicas)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, closing())
+	}
+	return s, closing, nil
+}
+
+// Scripts returns what sends the store's scripts.
+func (s *Store) Scripts() *luascript.Client { return s.scripts }
+
+// AwaitReplicas sets the number of replicas to wait for. Then every call that stores,
+// moves or removes tasks returns when n replicas have its writes (WAIT), or with a
+// *ReplicasError after a second. Call it before the store is used. The default is 0.
+func (s *Store) AwaitReplicas(n int) error { return s.scripts.AwaitReplicas(n) }
+
+// Now estimates Redis's clock, in ms.
+func (s *Store) Now(ctx context.Context) (int64, error) { return s.scripts.Now(ctx) }
+
+// Relearn asks a Redis Cluster which of its servers hold which slots.
+func (s *Store) Relearn(ctx context.Context) { s.scripts.Relearn(ctx) }
+
+// Place returns the address and the database of this store's Redis, for messages.
+func (s *Store) Place() (addr string, db int) {
+	switch rdb := s.rdb.(type) {
+	case *redis.Client:
+		return rdb.Options().Addr, rdb.Options().DB
+	case *redis.ClusterClient:
+		return strings.Join(rdb.Options().Addrs, ","), 0
+	}
+	return fmt.Sprintf("%T", s.rdb), 0
+}
+
+// Clustered reports whether Redis is a cluster.
+func (s *Store) Clustered() bool {
+	_, ok := s.rdb.(*redis.ClusterClient)
+	return ok
+}
+
+// Topic gives access to the keys and scripts of one topic.
+type Topic struct {
+	store *Store
+	name  string
+}
+
+// Topic returns the handle of one topic. The name must have passed task.CheckTopic.
+func (s *Store) Topic(name string) *Topic { return &Topic{store: s, name: name} }
+
+// Now estimates Redis's clock, in ms.
+func (t *Topic) Now(ctx context.Context) (int64, error) { return t.store.Now(ctx) }
+
+// Deadline returns the Redis time in ms after which a call that begins now must do
+// nothing. If ctx has ended it returns ctx's error: the call must not begin.
+func (t *Topic) Deadline(ctx context.Context) (int64, error) { return t.store.scripts.Deadline(ctx) }
+
+// Store returns the store that the topic is in.
+func (t *Topic) Store() *Store { return t.store }
+
+// Name returns the topic's name.
+func (t *Topic) Name() string { return t.name }
 
 // Shard is one of a topic's sorted sets, with its other keys. Most methods run one
 // script.
@@ -32,84 +124,71 @@ type Shard struct {
 // Shard returns a handle of shard n, from 0; the shard need not exist.
 func (t *Topic) Shard(n int) Shard { return Shard{t, n} }
 
-// Move describes one new due time; see Shard.Reschedule.
-type Move struct {
-	Op     Op
-	ID     string
-	When   When
-	Moving bool
-	// Fallback is the task as read at the old shard while it is moving; nil if it is not
-	// there.
-	Fallback *Record
-}
-
-// MissingError is task.ErrNotFound with the time at which the task was missing.
-type MissingError struct {
-	// At is in ms, by the clock of the shard's server.
-	At int64
-}
-
-func (e *MissingError) Error() string { return task.ErrNotFound.Error() }
-
-// Unwrap makes the error match task.ErrNotFound.
-func (e *MissingError) Unwrap() error { return task.ErrNotFound }
-
-// Reschedule gives a task a new due time and returns it in ms, also with
-// task.ErrReplicas. If there is no task it returns a *MissingError.
-func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Move) (int64, error) {
-	status, rest, err := answer(s.topic.run(ctx, s.rescheduleCall(p, deadline, m)))
-	err = wrapIf(err, "reschedule in shard %d of topic %s", s.n, s.topic.name)
-	if status == "" {
-		return 0, err
+// Node returns the address of the master that holds the shard, as the client knows it. It
+// asks nobody, so the answer may be out of date for a moment after a failover. It is ""
+// if Redis is no cluster: then all shards have one node.
+func (s Shard) Node(ctx context.Context) string {
+	cluster, ok := s.topic.store.rdb.(*redis.ClusterClient)
+	if !ok {
+		return ""
 	}
-	at := rest.Int()
-	switch {
-	case rest.Err() != nil:
-		return 0, rest.Err()
-	case status == "none":
-		return 0, &MissingError{At: at}
-	}
-	return at, err
-}
-
-func (s Shard) rescheduleCall(p Placement, deadline int64, m Move) luascript.Call {
-	fallback := ""
-	if m.Fallback != nil {
-		fallback = m.Fallback.raw
-	}
-	return luascript.Call{Script: "reschedule", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(),
-		Args: []any{p.String(), string(m.Op), luascript.DeadlineArg{}, m.ID, m.When.String(), m.Moving, fallback}}
-}
-
-// Stored is a record and its state.
-type Stored struct {
-	Record
-	State task.State
-	// Next is when the task is to be tried, or when its lease ends; zero if parked.
-	Next time.Time
-}
-
-// Read returns one task, or task.ErrNotFound.
-func (s Shard) Read(ctx context.Context, p Placement, id string) (Stored, error) {
-	status, rest, err := answer(s.topic.run(ctx, luascript.Call{Script: "read",
-		Keys: []string{s.due(), s.tasks(), s.fence()}, Args: []any{p.String(), id}}))
+	master, err := cluster.MasterForKey(ctx, s.due())
 	if err != nil {
-		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", s.n, s.topic.name, err)
+		return ""
 	}
-	if status == "none" {
-		return Stored{}, task.ErrNotFound
-	}
-	scoreText, text := rest.Text(), rest.Text()
-	if rest.Err() != nil {
-		return Stored{}, rest.Err()
-	}
-	r, err := DecodeRecord(s.topic.name, id, text)
-	if err != nil {
-		return Stored{}, fmt.Errorf("read task %q: %w", id, err)
-	}
-	score, err := strconv.ParseFloat(scoreText, 64)
-	if err != nil {
-		return Stored{}, fmt.Errorf("read score of task %q: %w", id, err)
-	}
-	return Stored{Record: r, State: stateOf(score), Next: attention(score)}, nil
+	return master.Options().Addr
+}
+
+// key names one key of a shard. The braces put all keys of a shard into one
+// slot of a Redis Cluster.
+func (s Shard) key(kind string) string {
+	return s.topic.store.prefix + ":" + kind + ":{" + s.topic.name + ":" + strconv.Itoa(s.n) + "}"
+}
+
+func (s Shard) due() string { return s.key("due") }
+
+func (s Shard) tasks() string { return s.key("task") }
+
+func (s Shard) fence() string { return s.key("fence") }
+
+func (s Shard) handled() string { return s.key("handled") }
+
+// Wake names the sharded channel that announces tasks that become the shard's earliest. A
+// message is such a task's score in ms.
+func (s Shard) Wake() string { return s.key("wake") }
+
+// memory names the key that keeps a claimant's last batch until its lease ends, so that a
+// repeated request gets the same answer.
+func (s Shard) memory(claimant string) string {
+	return s.key("claim") + ":" + claimant
+}
+
+func (t *Topic) topicKey(kind string) string {
+	return t.store.prefix + ":" + kind + ":{" + t.name + "}"
+}
+
+// changes names the sharded channel that announces each placement put in force.
+func (t *Topic) changes() string { return t.topicKey("wake") }
+
+func (t *Topic) ticketKey() string { return t.topicKey("ticket") }
+
+func (t *Topic) placementKey() string { return t.topicKey("placement") }
+
+func (t *Topic) rateKey() string { return t.topicKey("rate") }
+
+func (t *Topic) documentKey() string { return t.topicKey("document") }
+
+// sourceKey names the record of where the document comes from. It begins with the
+// document's key, so that users with rights to documents have them here too.
+func (t *Topic) sourceKey() string { return t.documentKey() + ":source" }
+
+func (s *Store) topicsKey() string { return s.prefix + ":topics" }
+
+func (s *Store) fleetKey() string { return s.prefix + ":fleet" }
+
+func (s *Store) fleetNotesKey() string { return s.prefix + ":fleet:notes" }
+
+// taskKeys returns the four keys of most scripts, then more.
+func (s Shard) taskKeys(more ...string) []string {
+	return append([]string{s.due(), s.tasks(), s.fence(), s.handled()}, more...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -47,9 +48,8 @@ func BenchmarkDecodeRecord(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := DecodeRecord("orders", "order-000000000017", record); err != nil {
-					b.Fatal(err)
-				}
+				_, err := DecodeRecord("orders", "order-000000000017", record)
+				check.OK(b, err)
 			}
 		})
 	}
@@ -61,14 +61,10 @@ func benchSandbox(b *testing.B) (*Topic, Placement) {
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	b.Cleanup(func() { _ = rdb.Close() })
 	store, err := New(rdb, prefix)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	t := store.Topic("orders")
 	p, err := t.Ensure(b.Context(), 1)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	return t, p
 }
 
@@ -79,9 +75,7 @@ func benchPut(b *testing.B, t *Topic, p Placement, from, to int) {
 		put.Entries = append(put.Entries, Entry{ID: fmt.Sprintf("order-%012d", n), When: In(0), Body: payload})
 	}
 	notAfter, err := t.store.scripts.Deadline(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	if r := t.Put(b.Context(), p, notAfter, []Put{put}); r[0].Err != nil {
 		b.Fatal(r[0].Err)
 	}
@@ -108,9 +102,7 @@ func BenchmarkClaimAndSettle(b *testing.B) {
 		batch, err := t.Shard(0).Claim(b.Context(), Claim{
 			Claimant: "bench", Request: fmt.Sprint(request), Limit: benchBatch, Lease: time.Minute,
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, err)
 		leases := make([]Lease, len(batch.Tasks))
 		for i, c := range batch.Tasks {
 			leases[i] = Lease{c.ID, c.Token}

@@ -53,7 +53,7 @@ func (t *Topic) keep(ctx context.Context, source string, document []byte) error 
 	if source == "" {
 		return t.SaveDocument(ctx, document)
 	}
-	err := t.run(ctx, t.owning(source, "", "1", document)).Err()
+	err := t.store.scripts.Run(ctx, t.owning(source, "", "1", document)).Err()
 	return wrapIf(err, "save document of topic %s", t.name)
 }
 

@@ -39,7 +39,7 @@ func (t *Topic) StatsOf(ctx context.Context, shards []int) ([]Stats, error) {
 	}
 	stats := make([]Stats, 0, len(shards))
 	failed := map[int]error{}
-	for i, reply := range t.runAll(ctx, calls) {
+	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		l := reply.Values()
 		s := Stats{Shard: shards[i], Now: time.UnixMilli(l.Int()), Pending: l.Int(), Backlog: l.Int(), Leased: l.Int(),
 			Parked: l.Int()}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestStatsCountsEveryStateExactly(t *testing.T) {
@@ -51,9 +53,8 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 	c := newSandbox(t, 1)
 	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
 	defer listen.Close()
-	if _, err := listen.Receive(c.ctx()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := listen.Receive(c.ctx())
+	check.OK(t, err)
 	heard := func() string {
 		c.ok(c.rdb.SPublish(c.ctx(), c.Shard(0).Wake(), "end").Err())
 		var all []string
@@ -117,9 +118,8 @@ func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
 	c.park("parked", "given up")
 	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
 	defer listen.Close()
-	if _, err := listen.Receive(c.ctx()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := listen.Receive(c.ctx())
+	check.OK(t, err)
 	due := c.put(In(time.Hour), "a")[0]
 	m, err := listen.ReceiveMessage(c.ctx())
 	c.ok(err)

@@ -45,7 +45,7 @@ func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, le
 		keys := []string{t.Shard(i).due(), t.Shard(i).tasks(), t.Shard(i).fence(), t.Shard(i).handled()}
 		calls[i] = luascript.Call{Script: "clear", Keys: keys, Args: []any{gone.String(), purge}}
 	}
-	for i, reply := range t.runAll(ctx, calls) {
+	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		status, rest, err := answer(reply)
 		n := rest.Int()
 		if err = cmp.Or(err, rest.Err()); err != nil {
@@ -106,7 +106,7 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 	}
 	c := luascript.Call{Script: "forget", Keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()},
 		Args: []any{was}}
-	forgotten, err := t.run(ctx, c).Int()
+	forgotten, err := t.store.scripts.Run(ctx, c).Int()
 	if err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestLoggerWritesFromItsLevelUp(t *testing.T) {
@@ -14,9 +16,7 @@ func TestLoggerWritesFromItsLevelUp(t *testing.T) {
 	for i, level := range levels {
 		var out bytes.Buffer
 		log, err := NewLogger(&out, level, "text")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		log.DebugContext(t.Context(), "debug line")
 		log.InfoContext(t.Context(), "info line")
 		log.WarnContext(t.Context(), "warn line")
@@ -33,9 +33,7 @@ func TestJSONLinesSpellDurations(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log, err := NewLogger(&out, "info", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	log.InfoContext(t.Context(), "claimed", "took", 1500*time.Millisecond)
 	var line map[string]any
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // contract lists every metric that users depend on: name, type, labels.
@@ -107,9 +109,7 @@ func TestABlockedTopicHasOneReason(t *testing.T) {
 		orders.SetBlocked(reason)
 		want := map[string]string{"not_found": "not_found", "redis": "redis", "strange": "other"}[reason]
 		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, f := range families {
 			if f.GetName() != "duefleet_topic_blocked" {
 				continue
@@ -132,9 +132,7 @@ func TestNamesKeepPrometheusConventions(t *testing.T) {
 	m.Topic("orders")
 	m.Error("claim")
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
@@ -305,9 +303,7 @@ func newMetrics(t *testing.T) (*prometheus.Registry, *Metrics) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	m, err := NewMetrics(reg, 4, Build{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return reg, m
 }
 
@@ -320,9 +316,7 @@ type family struct {
 func gather(t *testing.T, reg prometheus.Gatherer) []family {
 	t.Helper()
 	gathered, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var all []family
 	for _, mf := range gathered {
 		name := strings.TrimPrefix(mf.GetName(), "duefleet_")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -163,9 +164,7 @@ func TestWrongServerConfigIsRefused(t *testing.T) {
 func TestPortInUseSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer taken.Close()
 	addr := taken.Addr().String()
 	s := newServer(t, ServerConfig{Listen: addr})
@@ -194,9 +193,7 @@ func TestStopLetsARequestFinishAndFreesThePort(t *testing.T) {
 		return 7
 	}))
 	s := newServer(t, ServerConfig{Registry: reg})
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.Listen())
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	stopped := make(chan error, 1)
@@ -238,9 +235,7 @@ func newServer(t *testing.T, cfg ServerConfig) *Server {
 	}
 	cfg.Log = slog.New(slog.DiscardHandler)
 	s, err := NewServer(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	s.grace = wait.Hang
 	s.http.ReadHeaderTimeout, s.http.ReadTimeout, s.http.WriteTimeout = wait.Hang, wait.Hang, wait.Hang
 	return s
@@ -260,9 +255,7 @@ func ask(t *testing.T, s *Server, target, accept string) (status int, body strin
 func startServer(t *testing.T, cfg ServerConfig) string {
 	t.Helper()
 	s := newServer(t, cfg)
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.Listen())
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.Run(ctx) }()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestShardsAreAskedAtScrapeTime(t *testing.T) {
@@ -206,12 +208,8 @@ func addShards(t *testing.T, reg prometheus.Registerer, m *Metrics, stats ShardS
 	c, err := NewShardCollector(ShardCollectorConfig{
 		Stats: stats, Metrics: m, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := reg.Register(c); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, reg.Register(c))
 	return &log
 }
 

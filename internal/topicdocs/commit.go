@@ -42,46 +42,37 @@ type Committed struct {
 	Unkept error
 }
 
-// Write writes raw as the document of a topic. It replaces the document found, or creates
-// one if found has no index. If somebody else wrote the document since, Write writes
-// nothing and returns an ErrMeanwhile. If the token may not write the history, Write
-// still writes the document, because older tokens lack that right; see Committed.Unkept.
-func (d Documents) Write(
-	ctx context.Context, topic string, found config.Document, raw []byte, by Author,
-) (Committed, error) {
-	done, err := d.change(ctx, topic, found, consul.Change{Document: raw}, by)
-	if err != nil {
-		return Committed{Document: found}, err
-	}
-	return Committed{config.ParseDocument(topic, raw, done.index), done.unkept}, nil
+// Commit writes the document of a plan. It replaces the document found, or creates one if
+// found has no index. If somebody else wrote the document since, Commit writes nothing and
+// returns an ErrMeanwhile. If the token may not write the history, Commit still writes the
+// document, because older tokens lack that right; see Committed.Unkept.
+func (d Documents) Commit(ctx context.Context, p Plan, by Author) (Committed, error) {
+	change := consul.Change{Document: p.After.Raw}
+	index, unkept, err := d.change(ctx, p.After.Name, p.Found, change, by)
+	p.After.Index = index
+	return Committed{p.After, unkept}, err
 }
 
-// Remove removes the document found, under the same conditions as Write.
+// Remove removes the document found, under the same conditions as Commit.
 func (d Documents) Remove(ctx context.Context, found config.Document, by Author) (Committed, error) {
-	done, err := d.change(ctx, found.Name, found, consul.Change{Removed: true}, by)
-	return Committed{Unkept: done.unkept}, err
+	_, unkept, err := d.change(ctx, found.Name, found, consul.Change{Removed: true}, by)
+	return Committed{Unkept: unkept}, err
 }
 
-// changed is the new index of a document, and the error that kept the change out of its
-// history.
-type changed struct {
-	index  uint64
-	unkept error
-}
-
-func (d Documents) change(
-	ctx context.Context, topic string, found config.Document, change consul.Change, by Author,
-) (done changed, err error) {
+// change returns the new index of the document, and the error that kept the change out of
+// its history.
+func (d Documents) change(ctx context.Context, topic string, found config.Document, change consul.Change,
+	by Author) (index uint64, unkept, err error) {
 	change.At, change.Verb = time.Now().UTC().Truncate(time.Second), by.Verb
 	change.By, change.Reason = d.author(ctx, by.Name), by.Reason
 	ok := false
 	h, err := d.Consul.History(ctx, topic)
 	if err == nil {
-		done.index, ok, err = d.Consul.Commit(ctx, h.Seen(found.Raw, found.Index > 0), found.Index, change)
+		index, ok, err = d.Consul.Commit(ctx, h.Seen(found.Raw, found.Index > 0), found.Index, change)
 	}
 	if consul.Forbidden(err) {
-		done.unkept = err
-		done.index, ok, err = d.changeAlone(ctx, topic, found.Index, change)
+		unkept = err
+		index, ok, err = d.changeAlone(ctx, topic, found.Index, change)
 	}
 	if err == nil && !ok {
 		did := "written"
@@ -90,13 +81,12 @@ func (d Documents) change(
 		}
 		err = fmt.Errorf("topic %s %w; nothing was %s, look at it and try again", topic, ErrMeanwhile, did)
 	}
-	return done, err
+	return index, unkept, err
 }
 
 // changeAlone replaces or removes a document and doesn't touch its history.
-func (d Documents) changeAlone(
-	ctx context.Context, topic string, index uint64, change consul.Change,
-) (written uint64, ok bool, err error) {
+func (d Documents) changeAlone(ctx context.Context, topic string, index uint64, change consul.Change) (written uint64,
+	ok bool, err error) {
 	if change.Removed {
 		ok, err = d.Consul.Delete(ctx, topic, index)
 		return 0, ok, err

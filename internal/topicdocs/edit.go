@@ -24,35 +24,29 @@ type Edit struct {
 	Fleet Fleet
 }
 
-// Edited is a document after an edit. It was checked and isn't written yet.
-type Edited struct {
-	// Raw is the new document, and Changes are the settings that differ.
-	Raw     []byte
-	Changes []config.Change
-	// Fixed: the document had mistakes, and the edit fixes them, maybe without a change
-	// of a setting.
-	Fixed bool
-	// Same: there is nothing to write.
-	Same bool
-}
-
 // Of applies the edit to the document found; found has no index if there is no document.
 // The error is an ExistsError, or config.Errors with every mistake.
-func (e Edit) Of(topic string, found config.Document) (Edited, error) {
+func (e Edit) Of(topic string, found config.Document) (Plan, error) {
 	there, before := found.Index > 0, found.Raw
 	if there && e.Create {
-		return Edited{}, ExistsError(topic)
+		return Plan{Found: found}, ExistsError(topic)
 	}
 	if e.Replace {
 		before = nil
 	}
+	p, err := e.from(topic, before)
+	p.Found, p.Fixed = found, found.Err != nil
+	p.Same = there && len(p.Changes) == 0 && !e.Replace && !p.Fixed
+	return p, err
+}
+
+// from applies the edit to the document before.
+func (e Edit) from(topic string, before []byte) (p Plan, err error) {
 	raw, changes, err := config.Edit(topic, before, e.Assignments)
 	if err != nil {
-		return Edited{}, err
+		return p, err
 	}
-	fixed := found.Err != nil
-	same := there && len(changes) == 0 && !e.Replace && !fixed
-	return Edited{Raw: raw, Changes: changes, Fixed: fixed, Same: same}, nil
+	return Plan{After: config.ParseDocument(topic, raw, 0), Changes: changes}, nil
 }
 
 // ExistsError says that the topic has a document already.

@@ -41,6 +41,9 @@ type Fleet interface {
 	// Older returns Redis's time, and the live scanners that read only an older format of
 	// documents.
 	Older(ctx context.Context, format int) (now time.Time, names []string, err error)
+	// Applied waits for some seconds. It returns why not all live scanners have applied the
+	// document that was written at index. It returns "" if all have, and there is one.
+	Applied(ctx context.Context, topic string, index uint64) (why string, err error)
 }
 
 // Plan applies an edit to a topic's document. It returns the errors of Edit.Of, with a way
@@ -54,14 +57,13 @@ func (d Documents) Plan(ctx context.Context, topic string, e Edit) (Plan, error)
 	if err == nil && !there && e.Likely {
 		err = d.RefuseSlip(ctx, topic)
 	}
-	p := Plan{Found: found}
 	if err != nil {
-		return p, err
+		return Plan{Found: found}, err
 	}
-	edited, err := e.Of(topic, found)
+	p, err := e.Of(topic, found)
 	if err != nil && found.Err != nil && e.Fleet != nil {
-		edited, err = e.ofForce(ctx, topic, err)
-		if err == nil && !edited.Same {
+		p, err = e.ofForce(ctx, topic, found, err)
+		if err == nil && !p.Same {
 			p.Notes = []string{fmt.Sprintf("its document has mistakes, and `scanner topic history %s -o json` keeps it: the "+
 				"last good one, which is in force, takes its place", topic)}
 		}
@@ -69,24 +71,22 @@ func (d Documents) Plan(ctx context.Context, topic string, e Edit) (Plan, error)
 	if err != nil {
 		return p, e.explain(err, topic, found)
 	}
-	p.After = config.ParseDocument(topic, edited.Raw, 0)
-	p.Changes, p.Fixed, p.Same = edited.Changes, edited.Fixed, edited.Same
 	return p, nil
 }
 
 // ofForce edits the last good document, which scanners use and which replaces the broken
-// one. It returns broken if there is no such document.
-func (e Edit) ofForce(ctx context.Context, topic string, broken error) (edited Edited, err error) {
+// one found. It returns broken if there is no such document.
+func (e Edit) ofForce(ctx context.Context, topic string, found config.Document, broken error) (p Plan, err error) {
 	good, err := e.Fleet.InForce(ctx, topic)
 	if err != nil {
-		return edited, fmt.Errorf("%w; the last good one can't be read from Redis: %w", broken, err)
+		return p, fmt.Errorf("%w; the last good one can't be read from Redis: %w", broken, err)
 	}
 	if good == nil {
-		return edited, broken // no scanner has served the topic
+		return p, broken // no scanner has served the topic
 	}
-	edited.Raw, edited.Changes, err = config.Edit(topic, good, e.Assignments)
-	edited.Same = len(edited.Changes) == 0
-	return edited, err
+	p, err = e.from(topic, good)
+	p.Found, p.Same = found, len(p.Changes) == 0
+	return p, err
 }
 
 // explain adds to the error of an edit how to fix a document that was broken before.
@@ -130,11 +130,6 @@ func (d Documents) PlanAll(ctx context.Context, docs []config.Document) ([]Plan,
 		plans = append(plans, Plan{Notes: []string{note}, Found: there, After: doc, Changes: difference(there, doc)})
 	}
 	return plans, nil
-}
-
-// Commit writes the document of a plan, as Write does.
-func (d Documents) Commit(ctx context.Context, p Plan, by Author) (Committed, error) {
-	return d.Write(ctx, p.After.Name, p.Found, p.After.Raw, by)
 }
 
 // CommitAll writes the plans one after the other, and calls done after each. It stops at

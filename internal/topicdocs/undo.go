@@ -108,19 +108,10 @@ func LeftBindings(h consul.History, now config.Topic) []config.Binding {
 	return config.LeftBindings(earlier, now)
 }
 
-// Broker removes bindings that nobody needs.
-type Broker interface {
-	// Applied returns an error unless all live scanners have applied the document. A scanner
-	// that hasn't could bind an old queue again, and without any the new queue may not be
-	// bound yet.
-	Applied(ctx context.Context, doc config.Document) error
-	Unbind(ctx context.Context, bindings []config.Binding) error
-}
-
-// UnbindOld removes the bindings that earlier documents of a topic left, and returns them
-// with the present document.
-func (d Documents) UnbindOld(ctx context.Context, topic string, broker Broker) (config.Document, []config.Binding,
-	error) {
+// UnbindOld removes the bindings that earlier documents of a topic left, with unbind. It
+// returns them with the present document.
+func (d Documents) UnbindOld(ctx context.Context, topic string, fleet Fleet,
+	unbind func(context.Context, []config.Binding) error) (config.Document, []config.Binding, error) {
 	h, doc, err := d.History(ctx, topic)
 	switch {
 	case err != nil:
@@ -134,11 +125,26 @@ func (d Documents) UnbindOld(ctx context.Context, topic string, broker Broker) (
 	if len(bindings) == 0 {
 		return doc, nil, nil
 	}
-	if err = broker.Applied(ctx, doc); err == nil {
-		err = broker.Unbind(ctx, bindings)
+	if err = mayUnbind(ctx, fleet, doc); err == nil {
+		err = unbind(ctx, bindings)
 	}
 	if err != nil {
 		return doc, nil, fmt.Errorf("topic %s: %w", topic, err)
 	}
 	return doc, bindings, nil
+}
+
+// mayUnbind returns an error unless all live scanners have applied the document. A scanner
+// that hasn't could bind an old queue again, and without any the new queue may not be bound
+// yet.
+func mayUnbind(ctx context.Context, fleet Fleet, doc config.Document) error {
+	why, err := fleet.Applied(ctx, doc.Name, doc.Index)
+	if err != nil {
+		return fmt.Errorf("nothing was unbound, because it isn't known whether scanners apply the document: %w", err)
+	}
+	if why != "" {
+		return fmt.Errorf("nothing was unbound, because not all scanners apply the document: %s; then try again: "+
+			"scanner topic set %s --unbind-old", why, doc.Name)
+	}
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // skewVariable is the environment variable that shifts a scanner's clock, in seconds.
@@ -40,14 +42,10 @@ func TestClockOff(t *testing.T) {
 func buildSkewed(t *testing.T) string {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	original := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
 	source, err := os.ReadFile(original) //nolint:gosec // Go's own source
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	const now = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	if !strings.Contains(string(source), now) {
 		t.Fatalf("%s has another Now than this test knows", original)
@@ -63,15 +61,9 @@ var skew = func() int64 {
 	dir := t.TempDir()
 	patched, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json")
 	doc, err := json.Marshal(map[string]any{"Replace": map[string]string{original: patched}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(patched, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(overlay, doc, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, os.WriteFile(patched, []byte(changed), 0o600))
+	check.OK(t, os.WriteFile(overlay, doc, 0o600))
 	binary := filepath.Join(dir, "scanner")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", binary, "./cmd/scanner") //nolint:gosec // our own arguments
 	cmd.Dir = filepath.Join("..", "..")
@@ -86,9 +78,7 @@ var skew = func() int64 {
 func checkSkew(t *testing.T, path string, behind bool) {
 	t.Helper()
 	log, err := os.ReadFile(path) //nolint:gosec // a log of ours
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	word, _, _ := strings.Cut(strings.TrimPrefix(string(log), "time="), " ")
 	at, err := time.Parse(time.RFC3339Nano, word)
 	if err != nil {

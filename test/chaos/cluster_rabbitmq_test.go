@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 )
 
@@ -36,9 +37,7 @@ func TestClusterBrokers(t *testing.T) {
 func (r *harness) node(leader bool) *servers.RabbitMQ {
 	r.t.Helper()
 	leads, err := r.brokers.Leader(r.t.Context(), queue, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	for _, n := range r.brokers.Nodes {
 		if (n == leads) == leader {
 			return n

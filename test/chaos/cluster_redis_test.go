@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 )
@@ -22,9 +23,7 @@ func clustered(t *testing.T) *harness {
 func (r *harness) master(shard int) *servers.Redis {
 	r.t.Helper()
 	n, err := r.cluster.Master(r.t.Context(), shardKey(shard))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	return n
 }
 
@@ -79,18 +78,14 @@ func (r *harness) moveShard(shard int) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	slot, err := r.client.ClusterKeySlot(ctx, shardKey(shard)).Result()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	now, next := r.master(shard), r.cluster.Nodes[0]
 	for i, n := range r.cluster.Nodes[:2] {
 		if n == now {
 			next = r.cluster.Nodes[i+1]
 		}
 	}
-	if err := r.cluster.MoveSlot(ctx, int(slot), next, 30*time.Millisecond); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.cluster.MoveSlot(ctx, int(slot), next, 30*time.Millisecond))
 }
 
 // TestClusterMasterHangs: a master is stopped with SIGSTOP for six times the lease. There

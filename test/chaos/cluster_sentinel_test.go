@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 )
 
@@ -43,9 +44,7 @@ func TestClusterSentinel(t *testing.T) {
 func (r *harness) failover(strike func(*servers.Redis) error) *servers.Redis {
 	r.t.Helper()
 	victim, err := r.watched.Master(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	r.must(strike(victim))
 	r.await("another master", func() bool {
 		now, err := r.watched.Master(r.t.Context())

@@ -11,6 +11,7 @@ import (
 
 	consul "github.com/hashicorp/consul/api"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -20,20 +21,12 @@ import (
 func TestConsulGone(t *testing.T) {
 	r := newHarness(t, options{consul: true})
 	r.begin()
-	if err := r.consul.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.scanners[0].Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.consul.Kill())
+	check.OK(t, r.scanners[0].Kill())
 	r.again(r.scanners[0])
 	r.lasts(3 * time.Second)
-	if err := os.RemoveAll(filepath.Join(r.dir, "consul", "data")); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.consul.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.RemoveAll(filepath.Join(r.dir, "consul", "data")))
+	check.OK(t, r.consul.Restart(t.Context()))
 	r.await("the topic to be shown as an orphan", func() bool { return len(r.status().Topic("orders").Notes) > 0 })
 	r.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 7}))
 	r.await("the settings of a Consul that came back", func() bool {
@@ -41,9 +34,8 @@ func TestConsulGone(t *testing.T) {
 		return s.Shards == 7 && s.Phase == "stable"
 	})
 	kv := r.kv()
-	if _, err := kv.Put(&consul.KVPair{Key: "duefleet/topics/orders", Value: []byte("shards: [")}, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := kv.Put(&consul.KVPair{Key: "duefleet/topics/orders", Value: []byte("shards: [")}, nil)
+	check.OK(t, err)
 	r.await("the broken document in status", func() bool {
 		bad := 0
 		for _, m := range r.status().Fleet {
@@ -53,9 +45,8 @@ func TestConsulGone(t *testing.T) {
 		}
 		return bad == len(r.scanners)
 	})
-	if _, err := kv.Delete("duefleet/topics/orders", nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err = kv.Delete("duefleet/topics/orders", nil)
+	check.OK(t, err)
 	r.lasts(2 * time.Second)
 	r.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 3}))
 	r.await("the document that was set again", func() bool {
@@ -73,9 +64,7 @@ func TestConsulTooManyRequests(t *testing.T) {
 	limit := func(rate string) {
 		t.Helper()
 		hcl := `limits { request_limits { mode = "enforcing" read_rate = ` + rate + ` write_rate = ` + rate + ` } }`
-		if err := r.consul.Reload(hcl); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.consul.Reload(hcl))
 	}
 	limit("0.001")
 	told := func() int {
@@ -103,8 +92,6 @@ func TestConsulTooManyRequests(t *testing.T) {
 func (r *harness) kv() *consul.KV {
 	r.t.Helper()
 	client, err := consul.NewClient(&consul.Config{Address: r.consul.Addr()})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	return client.KV()
 }

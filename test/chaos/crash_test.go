@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -62,9 +63,7 @@ func TestCrashPoints(t *testing.T) {
 				r.pause(others) // otherwise they might reach the step first
 				r.far(30 * time.Second)
 				r.settings.Topics["orders"] = r.settings.Topics["orders"].With(fleet.Topic{"shards": 13})
-				if err := fleet.WriteConfig(r.config, r.settings.Document()); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, fleet.WriteConfig(r.config, r.settings.Document()))
 			}
 			select {
 			case <-victim.Gone():
@@ -95,18 +94,14 @@ func TestCrashPoints(t *testing.T) {
 func (r *harness) pause(scanners []*fleet.Scanner) {
 	r.t.Helper()
 	for _, s := range scanners {
-		if err := s.Pause(); err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, s.Pause())
 	}
 }
 
 func (r *harness) resume(scanners []*fleet.Scanner) {
 	r.t.Helper()
 	for _, s := range scanners {
-		if err := s.Resume(); err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, s.Resume())
 	}
 }
 
@@ -118,9 +113,7 @@ func (r *harness) far(in time.Duration) {
 	for i := range orders {
 		orders[i] = order("orders", fmt.Sprintf("far-%d", i), due)
 	}
-	if err := r.recorder.Schedule(r.t.Context(), orders...); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, r.recorder.Schedule(r.t.Context(), orders...))
 }
 
 // moveBatch is roughly the number of tasks in one step of a move.

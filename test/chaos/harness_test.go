@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 )
@@ -145,9 +146,7 @@ func (r *harness) servers(o options) {
 	err := g.Wait()
 	r.t.Cleanup(r.killServers)
 	r.t.Cleanup(r.explain)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	r.settings.RedisPrefix = "duefleet"
 	switch {
 	case o.cluster:
@@ -203,9 +202,7 @@ func (r *harness) connect() {
 	r.client = redis.NewUniversalClient(&r.direct)
 	r.t.Cleanup(func() { _ = r.client.Close() })
 	client, err := producer.New(producer.Config{Redis: r.client, MinReplicas: r.replicas})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	r.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{Now: r.clock.now})}
 }
 
@@ -230,9 +227,7 @@ func (r *harness) write(o options) {
 	} else {
 		r.settings.ConsulAddr, r.settings.ConsulPrefix = r.consul.Addr(), "duefleet"
 	}
-	if err := fleet.WriteConfig(r.config, r.settings.Document()); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, fleet.WriteConfig(r.config, r.settings.Document()))
 	if r.consul == nil {
 		return
 	}
@@ -263,9 +258,7 @@ func (r *harness) runWithin(limit time.Duration, program string, args ...string)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), limit)
 	defer cancel()
 	out, err := fleet.Command{Path: program, Args: append(args, "--config", r.config)}.Run(ctx)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	return out
 }
 
@@ -283,9 +276,7 @@ func (r *harness) startBinary(binary string, n int, env ...string) {
 		s, err := fleet.StartScanner(ctx, fleet.ScannerConfig{
 			Binary: binary, Config: r.config, Dir: r.dir, Name: fmt.Sprintf("scanner-%d", len(r.scanners)+1), Env: env,
 		})
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, err)
 		r.scanners = append(r.scanners, s)
 	}
 }
@@ -295,9 +286,7 @@ func (r *harness) again(s *fleet.Scanner) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	if err := s.Start(ctx); err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, s.Start(ctx))
 }
 
 // stop stops all scanners, which must finish within their timeout.
@@ -334,9 +323,7 @@ func (r *harness) explain() {
 func (r *harness) consume(queue string) {
 	r.t.Helper()
 	c, err := fleet.NewConsumer(fleet.ConsumerConfig{URL: strings.Join(r.urls, ","), Queue: queue, Handle: r.arrived})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	var g errgroup.Group
 	g.Go(func() error { return c.Run(ctx) })
@@ -384,9 +371,7 @@ func (r *harness) lasts(d time.Duration) {
 func (r *harness) status() fleet.Status {
 	r.t.Helper()
 	s, err := fleet.ReadStatus(r.t.Context(), programs.Scanner, r.config)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	return s
 }
 
@@ -402,15 +387,11 @@ func (r *harness) ctl(args ...string) {
 func (r *harness) broker(do func(ch *amqp.Channel) error) {
 	r.t.Helper()
 	conn, err := amqp.Dial(r.urls[0])
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	defer conn.Close()
 	ch, err := conn.Channel()
 	if err == nil {
 		err = do(ch)
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 }

@@ -16,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -40,9 +41,7 @@ func TestLargeTasksMoveOverANarrowNetwork(t *testing.T) {
 	r.toRedis.fix()
 	r.checkMemory()
 	for _, k := range keys {
-		if err := r.recorder.Reschedule(t.Context(), k, time.Now().Add(time.Second).Truncate(time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.recorder.Reschedule(t.Context(), k, time.Now().Add(time.Second).Truncate(time.Millisecond)))
 	}
 	r.begin()
 	r.verdict("Redis: 1 MB/s, 200 tasks of 4 MiB, M 2 -> 4", allowance{})
@@ -83,9 +82,7 @@ func TestLargeParkedTasksMove(t *testing.T) {
 func (r *harness) takesLarge() {
 	r.t.Helper()
 	client, err := producer.New(producer.Config{Redis: r.client, MaxPayload: largePayload})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	r.recorder.Client = client
 }
 
@@ -95,9 +92,7 @@ func (r *harness) scheduleLarge(many int, due time.Time) (keys []fleet.Key) {
 	for i := range many {
 		o := order("orders", fmt.Sprintf("large-%d", i), due)
 		o.Payload = bytes.Repeat([]byte{byte(i)}, largePayload)
-		if err := r.recorder.Schedule(r.t.Context(), o); err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, r.recorder.Schedule(r.t.Context(), o))
 		keys = append(keys, fleet.Key{Topic: o.Topic, ID: o.ID})
 	}
 	return keys

@@ -3,9 +3,7 @@
 package chaos_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"net/url"
 	"sync"
@@ -15,9 +13,9 @@ import (
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/Shopify/toxiproxy/v2/toxics"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
+	"github.com/duefleet/duefleet/test/check"
+	shared "github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -32,35 +30,18 @@ func newNetwork(t *testing.T, upstream string) *network {
 	// The system must not choose the port: an outgoing connection could get it while the
 	// proxy is down.
 	addr, err := fleet.FreeAddress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	n := &network{t: t, proxy: toxiproxy.NewProxy(server, upstream, addr, upstream)}
-	if err := n.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(n.proxy.Stop)
-	return n
+	check.OK(t, err)
+	return &network{t: t, proxy: shared.Proxy(t, addr, upstream)}
 }
 
 func (n *network) addr() string { return n.proxy.Listen }
 
-// spoil adds a fault (a toxic, in toxiproxy's word), downstream or upstream. See
-// toxiproxy's README for kinds and attributes.
+// spoil is Toxic of package faults, with two kinds of our own: closing and narrow.
 func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
 	n.t.Helper()
 	toxics.Register("closing", new(closing))
 	toxics.Register("narrow", new(narrow))
-	toxic, err := json.Marshal(map[string]any{
-		"name": name, "type": kind, "stream": stream, "attributes": attributes,
-	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if _, err := n.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic)); err != nil {
-		n.t.Fatal(err)
-	}
+	shared.Toxic(n.t, n.proxy, name, kind, stream, attributes)
 }
 
 // latency delays each answer by up to 300 ms.
@@ -154,16 +135,12 @@ func (n *network) fix() { n.proxy.Toxics.ResetToxics(context.Background()) }
 func (n *network) cut() {
 	n.t.Helper()
 	n.proxy.Stop()
-	if err := n.proxy.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	check.OK(n.t, n.proxy.Start())
 }
 
 func hostOf(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return u.Host
 }

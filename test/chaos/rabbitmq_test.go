@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -17,13 +18,9 @@ func TestRabbitMQKilled(t *testing.T) {
 	r.begin()
 	// This version of RabbitMQ can lose recent declarations.
 	r.ctl("eval", "mnesia:dump_log().")
-	if err := r.rabbitmq.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.rabbitmq.Kill())
 	r.lasts(4 * time.Second)
-	if err := r.rabbitmq.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.rabbitmq.Restart(t.Context()))
 	back, n := time.Now(), r.recorder.Ledger.Count()
 	r.await("tasks after the broker came back", func() bool { return r.recorder.Ledger.Count() > n+loadBatch })
 	if took := time.Since(back); took > 15*time.Second {

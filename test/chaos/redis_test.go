@@ -15,6 +15,7 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestRedisKilled: kill -9 and restart of a Redis that syncs every write.
@@ -22,13 +23,9 @@ func TestRedisKilled(t *testing.T) {
 	r := newHarness(t, options{})
 	r.begin()
 	for range 2 {
-		if err := r.redis.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.redis.Kill())
 		r.lasts(3 * time.Second)
-		if err := r.redis.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.redis.Restart(t.Context()))
 		back, n := time.Now(), r.recorder.Ledger.Count()
 		r.await("tasks after Redis came back", func() bool { return r.recorder.Ledger.Count() > n+loadBatch })
 		if took := time.Since(back); took > 2*time.Second {
@@ -47,13 +44,9 @@ func TestRedisLosesItsEnd(t *testing.T) {
 	r := newHarness(t, options{})
 	r.begin()
 	r.lasts(2 * time.Second)
-	if err := r.redis.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.redis.Kill())
 	gone := cutEnd(t, filepath.Join(r.dir, "redis", "appendonlydir"), 20_000)
-	if err := r.redis.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.redis.Restart(t.Context()))
 	n := r.recorder.Ledger.Count()
 	r.await("tasks after Redis came back", func() bool { return r.recorder.Ledger.Count() > n+10*loadBatch })
 	// A stored task takes at least 200 bytes of the file for its payload, a removal at least
@@ -75,9 +68,7 @@ func cutEnd(t *testing.T, dir string, size int64) int {
 	if err == nil {
 		err = os.Truncate(last, max(0, info.Size()-size))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return int(min(size, info.Size()))
 }
 
@@ -87,9 +78,7 @@ func TestRedisFull(t *testing.T) {
 	r := newHarness(t, options{})
 	r.begin()
 	r.lasts(time.Second)
-	if err := r.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	_, err := r.recorder.Client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: "full",
 		When: producer.In(time.Hour)})
 	if !errors.Is(err, task.ErrRedisFull) {
@@ -97,9 +86,7 @@ func TestRedisFull(t *testing.T) {
 	}
 	ledger := r.recorder.Ledger
 	r.await("the stored tasks to be delivered from a full Redis", func() bool { return ledger.Missing() == 0 })
-	if err := r.client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	n := ledger.Count()
 	r.await("tasks once there is room", func() bool { return ledger.Count() > n+10*loadBatch })
 	r.verdict("Redis: at maxmemory", allowance{})
@@ -111,14 +98,10 @@ func TestRedisDistracted(t *testing.T) {
 	r := newHarness(t, options{})
 	r.begin()
 	for range 20 {
-		if err := r.client.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.client.ScriptFlush(t.Context()).Err())
 		r.lasts(100 * time.Millisecond)
 	}
-	if err := r.client.ConfigSet(t.Context(), "busy-reply-threshold", "100").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.client.ConfigSet(t.Context(), "busy-reply-threshold", "100").Err())
 	busy := make(chan error, 1)
 	go func() {
 		const spin = "local t = redis.call('TIME') local till = t[1] * 1000 + t[2] / 1000 + 2000 repeat t = " +
@@ -130,13 +113,9 @@ func TestRedisDistracted(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A replica without a reachable master keeps its data and refuses writes.
-	if err := r.client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
 	r.lasts(2 * time.Second)
-	if err := r.client.ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.client.ReplicaOf(t.Context(), "no", "one").Err())
 	r.lasts(2 * time.Second)
 	r.reload()
 	r.lasts(2 * time.Second)

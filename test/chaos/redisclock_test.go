@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // redisClock is Redis's clock, which can be set while Redis runs. The zero value is this
@@ -37,9 +39,7 @@ func (c *redisClock) env(t *testing.T, dir string) []string {
 		t.Fatalf("build a clock that can be set: %v: %s", err, out)
 	}
 	c.path = filepath.Join(dir, "clock.offset")
-	if err := os.WriteFile(c.path, make([]byte, 8), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(c.path, make([]byte, 8), 0o600))
 	return []string{"LD_PRELOAD=" + library, "CLOCK_OFFSET=" + c.path}
 }
 

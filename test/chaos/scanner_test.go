@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -23,9 +24,7 @@ func TestScannersKilled(t *testing.T) {
 	const kills = 5
 	for i := range kills {
 		s := r.scanners[i%len(r.scanners)]
-		if err := s.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.Kill())
 		r.lasts(2 * time.Second)
 		r.again(s)
 	}
@@ -39,13 +38,9 @@ func TestScannerStopped(t *testing.T) {
 	r := newHarness(t, options{})
 	r.begin()
 	s := r.scanners[0]
-	if err := s.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.Pause())
 	r.lasts(leaseTime + 4*time.Second)
-	if err := s.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.Resume())
 	r.lasts(3 * time.Second)
 	r.verdict("scanner: SIGSTOP longer than the lease", allowance{repeats: inFlight})
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -39,9 +40,7 @@ func TestAMillionAtOnce(t *testing.T) {
 			return r.recorder.Schedule(t.Context(), orders...)
 		})
 	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, g.Wait())
 	if time.Now().After(due) {
 		t.Fatal("this machine takes longer than a minute to schedule a million tasks")
 	}
@@ -73,9 +72,7 @@ func TestLargestPayloads(t *testing.T) {
 	for i := range 1500 {
 		o := order("orders", fmt.Sprintf("large-%d", i), due)
 		o.Payload = bytes.Repeat([]byte{byte(i)}, task.DefaultMaxPayload)
-		if err := r.recorder.Schedule(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.recorder.Schedule(t.Context(), o))
 	}
 	r.await("the large tasks to be delivered", func() bool {
 		return r.status().Topic("orders").Backlog < 1000 &&
@@ -91,14 +88,10 @@ func (r *harness) checkMemory() {
 	const most = 150 << 10
 	for _, s := range r.scanners {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, err)
 		_, peak, _ := strings.Cut(string(status), "VmHWM:")
 		kib, err := strconv.Atoi(strings.Fields(peak)[0])
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, err)
 		if kib > most {
 			r.t.Errorf("a scanner used %d KiB, want at most %d", kib, most)
 		}

@@ -241,7 +241,7 @@ func (w *fixture) importBatch(ctx context.Context, id string) error {
 		Tasks: export.Tasks})[0].Err; err != nil {
 		return err
 	}
-	_, err = w.orders.Shard(p.Old(id)).Settle(ctx, []shard.Lease{{ID: id, Token: export.Token}})
+	_, err = w.orders.Shard(p.Old(id)).RemoveExported(ctx, []shard.Lease{{ID: id, Token: export.Token}})
 	return err
 }
 

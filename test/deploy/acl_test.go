@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -35,9 +36,7 @@ func newKept(t *testing.T, way string) *kept {
 	cfg := servers.RedisConfig{Dir: t.TempDir()}
 	if way != "" {
 		k.file = filepath.Join(t.TempDir(), way)
-		if err := os.WriteFile(k.file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(k.file, nil, 0o600))
 	}
 	switch way {
 	case "aclfile":
@@ -46,9 +45,8 @@ func newKept(t *testing.T, way string) *kept {
 		cfg.File = k.file
 	}
 	var err error
-	if k.server, err = servers.StartRedis(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	k.server, err = servers.StartRedis(t.Context(), cfg)
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := k.server.Kill(); err != nil {
 			t.Error(err)
@@ -74,9 +72,7 @@ func (k *kept) documented(begin string) {
 	err := errors.Join(os.Symlink(absolute(k.t, filepath.Join(root, "deploy")), filepath.Join(dir, "deploy")),
 		os.WriteFile(filepath.Join(dir, "scanner.password"), []byte("least\n"), 0o600),
 		os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(script), 0o700)) //nolint:gosec // it is run
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	check.OK(k.t, err)
 	cmd := command(k.t, nil, "sh", "-c", line)
 	cmd.Dir, cmd.Env = dir, environ("PATH="+dir+":"+os.Getenv("PATH"))
 	if said := must(k.t, cmd); strings.TrimSpace(said) != "OK" {
@@ -104,9 +100,7 @@ func (k *kept) settings() fleet.Settings {
 
 func (k *kept) restart() {
 	k.t.Helper()
-	if err := k.server.Restart(k.t.Context()); err != nil {
-		k.t.Fatal(err)
-	}
+	check.OK(k.t, k.server.Restart(k.t.Context()))
 }
 
 // mayAsk allows the scanner's user to read where Redis stores its users.
@@ -118,9 +112,7 @@ func (k *kept) mayAsk() {
 // ask runs a command as Redis's default user, who has all rights.
 func (k *kept) ask(words ...any) {
 	k.t.Helper()
-	if err := k.admin.Do(k.t.Context(), words...).Err(); err != nil {
-		k.t.Fatal(err)
-	}
+	check.OK(k.t, k.admin.Do(k.t.Context(), words...).Err())
 }
 
 // TestDocumentedUsersOutliveARestart: users that are made and saved as documented exist

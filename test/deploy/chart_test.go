@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 const (
@@ -114,10 +116,8 @@ func TestChartKnowsEveryKey(t *testing.T) {
 	t.Parallel()
 	example := file(t, "config.example.yaml")
 	var want map[string]any
-	if err := yaml.Unmarshal([]byte(regexp.MustCompile(`(?m)^(  )# (\w+_file:.*)$`).ReplaceAllString(example, "$1$2")),
-		&want); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, yaml.Unmarshal([]byte(regexp.MustCompile(`(?m)^(  )# (\w+_file:.*)$`).ReplaceAllString(example, "$1$2")),
+		&want))
 	keys := map[string]bool{}
 	addKeys(keys, "", want)
 	for key := range keys {
@@ -127,9 +127,7 @@ func TestChartKnowsEveryKey(t *testing.T) {
 		}
 	}
 	var schema any
-	if err := json.Unmarshal([]byte(file(t, "deploy/helm/duefleet/values.schema.json")), &schema); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal([]byte(file(t, "deploy/helm/duefleet/values.schema.json")), &schema))
 	got := map[string]bool{}
 	addSchemaKeys(got, "", at(schema, "properties", "config"), schema)
 	for key := range keys {
@@ -233,13 +231,9 @@ func TestChartStopsInTime(t *testing.T) {
 		var config struct {
 			Timeout string `yaml:"shutdown_timeout"`
 		}
-		if err := yaml.Unmarshal([]byte(find(t, manifests, "ConfigMap").Data["scanner.yaml"]), &config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, yaml.Unmarshal([]byte(find(t, manifests, "ConfigMap").Data["scanner.yaml"]), &config))
 		timeout, err := time.ParseDuration(config.Timeout)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		pod := find(t, manifests, "Deployment").Spec.Template.Spec
 		sleep := time.Duration(pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
 		grace := time.Duration(pod.Grace) * time.Second
@@ -278,14 +272,10 @@ func TestChartConfigIsAScanners(t *testing.T) {
 		"redis-username": "duefleet", "redis-password": "secret", "rabbitmq-urls": "amqps://u:p@rabbitmq:5671/",
 		"consul-token": "t",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	path := filepath.Join(dir, "scanner.yaml")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, secretFolder, dir)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(strings.ReplaceAll(text, secretFolder, dir)), 0o600))
 	if got := must(t, command(t, nil, programs.Scanner, "check", "--config", path)); !strings.Contains(got,
 		"ok: 1 topics") {
 		t.Errorf("scanner check says %q of\n%s", got, text)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
@@ -61,24 +62,16 @@ func chartRules(t *testing.T, manifests, promtool string) (got rules) {
 			Kind string         `yaml:"kind"`
 			Spec map[string]any `yaml:"spec"`
 		}
-		if err := yaml.Unmarshal([]byte(text), &m); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, yaml.Unmarshal([]byte(text), &m))
 		if m.Kind != "PrometheusRule" {
 			continue
 		}
 		b, err := yaml.Marshal(m.Spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		path := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(path, b, 0o600))
 		must(t, command(t, nil, promtool, "check", "rules", path))
-		if err := yaml.Unmarshal(b, &got); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, yaml.Unmarshal(b, &got))
 		return got
 	}
 	t.Fatal("there is no PrometheusRule")

@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -45,9 +46,7 @@ func TestCompose(t *testing.T) {
 	var c composed
 	read := command(t, nil, tool(t, "compose"), composeFile)
 	read.Env = environ("VERSION="+imageVersion, "COMMIT="+imageCommit)
-	if err := yaml.Unmarshal([]byte(must(t, read)), &c); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, yaml.Unmarshal([]byte(must(t, read)), &c))
 	for _, name := range []string{"redis", "rabbitmq", "consul", "topic", "scanner", "producer", "consumer"} {
 		if _, there := c.Services[name]; !there {
 			t.Errorf("there is no service %s", name)
@@ -121,9 +120,7 @@ func TestComposeDemo(t *testing.T) {
 	consume.Stdout, consume.Stderr, produce.Stderr = &said, &said, &said
 	awaitQueue(t, s.RabbitMQURL, "orders.due")
 	for _, cmd := range []*exec.Cmd{produce, consume} {
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, cmd.Start())
 		defer func() {
 			_ = cmd.Process.Signal(os.Interrupt)
 			if err := cmd.Wait(); err != nil {
@@ -139,15 +136,11 @@ func TestComposeDemo(t *testing.T) {
 func awaitQueue(t *testing.T, url, queue string) {
 	t.Helper()
 	conn, err := amqp.Dial(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer conn.Close()
 	wait.For(t, "queue "+queue, func() bool {
 		ch, err := conn.Channel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer ch.Close()
 		_, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return err == nil

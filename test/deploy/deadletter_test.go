@@ -5,6 +5,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -25,9 +26,7 @@ func TestDoctorTellsOfDeadLetters(t *testing.T) {
 			f.says("topic orders dead letters", "ok", "orders.dead is there and empty", "")
 	})
 	ch := servertest.Channel(t, s.RabbitMQURL)
-	if err := ch.PublishWithContext(t.Context(), "orders.dead", "", true, false, amqp.Publishing{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, ch.PublishWithContext(t.Context(), "orders.dead", "", true, false, amqp.Publishing{}))
 	until(t, s, "doctor to tell of a dead letter", nil, func(f findings) bool {
 		return f.says("topic orders dead letters", "warn", "1 message", "move or purge")
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -189,9 +190,7 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	rdb := redisAt(t, server.Addr())
 	acl := func(rules ...any) {
 		t.Helper()
-		if err := rdb.Do(t.Context(), append([]any{"ACL", "SETUSER", "shop"}, rules...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, rdb.Do(t.Context(), append([]any{"ACL", "SETUSER", "shop"}, rules...)...).Err())
 	}
 	acl("on", ">right", "~*", "&*", "+@all", "-zrangebyscore", "-spublish", "-ssubscribe", "-config")
 	s := newSettings(t)
@@ -201,9 +200,7 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 		section := doc["redis"].(map[string]any)
 		section["username"], section["password"] = "shop", password
 		path := filepath.Join(t.TempDir(), "config.yaml")
-		if err := fleet.WriteConfig(path, doc); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, fleet.WriteConfig(path, doc))
 		return path
 	}
 	f := examineFile(t, path("wrong"))
@@ -255,9 +252,7 @@ func TestDoctorTriesEveryCommand(t *testing.T) {
 			continue
 		}
 		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(string(b), -1) {
 			if m[1] != "SISMEMBER" && !regexp.MustCompile(`"`+m[1]+`[ "]`).MatchString(tried) {
 				t.Errorf("%s calls %s, but doctor doesn't try it", filepath.Base(path), m[1])
@@ -368,9 +363,8 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 		return f.code == 0 &&
 			f.says("fleet", "ok", "2 scanners", "")
 	})
-	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "100000GB"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := node.Ctl(t.Context(), "set_disk_free_limit", "100000GB")
+	check.OK(t, err)
 	for _, topic := range []string{"orders", "mails"} { // a broker notifies only connections that publish
 		must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), topic, "--id", "a", "--in",
 			"0s"))
@@ -392,9 +386,8 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 		"--connect")); !strings.Contains(said, "RabbitMQ blocks publishers") {
 		t.Errorf("check says %s", said)
 	}
-	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "50MB"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = node.Ctl(t.Context(), "set_disk_free_limit", "50MB")
+	check.OK(t, err)
 	until(t, s, "doctor to find the alarm over", nil, func(f findings) bool { return f.code == 0 })
 }
 
@@ -402,9 +395,7 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
 	t.Helper()
 	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = node.Stop(context.Background()) })
 	return node
 }
@@ -413,9 +404,8 @@ func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
 func remove(t *testing.T, url, queue string) {
 	t.Helper()
 	ch := servertest.Channel(t, url)
-	if _, err := ch.QueueDelete(queue, false, false, false); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ch.QueueDelete(queue, false, false, false)
+	check.OK(t, err)
 }
 
 func awaitParked(t *testing.T, s fleet.Settings, topic string) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // root is the repository's folder, relative to this package.
@@ -24,9 +26,7 @@ const (
 func file(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(b)
 }
 
@@ -61,9 +61,7 @@ func executable(path string) bool {
 func absolute(t *testing.T, path string) string {
 	t.Helper()
 	abs, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return abs
 }
 

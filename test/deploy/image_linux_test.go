@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -62,9 +63,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("received %q, want hello", got)
 	}
 
-	if err := scanner.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, scanner.Process.Signal(syscall.SIGTERM))
 	if err := scanner.Wait(); err != nil {
 		t.Errorf("the scanner ended with %v, want code 0:\n%s", err, log)
 	}
@@ -75,9 +74,7 @@ func TestImage(t *testing.T) {
 func buildImage(t *testing.T) *image {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "duefleet-image-") // t.TempDir may be in a folder that other users can't enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	build := command(t, nil, filepath.Join(root, "deploy/container/rootfs.sh"), dir)
 	build.Env = environ("GOGC=400", // as in the Makefile: less time for more memory
@@ -85,9 +82,7 @@ func buildImage(t *testing.T) *image {
 		"VERSION="+imageVersion, "COMMIT="+imageCommit)
 	must(t, build)
 	admin, err := fleet.FreeAddress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, program := range []string{"scanner", "producer"} {
 		checkStatic(t, filepath.Join(dir, program))
 	}
@@ -109,18 +104,12 @@ func (m *image) checkVersion() {
 			imageVersion)
 	})
 	request, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, "http://"+m.admin+"/metrics", nil)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check.OK(m.t, err)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check.OK(m.t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check.OK(m.t, err)
 	for _, label := range []string{`version="` + imageVersion + `"`, `revision="` + imageCommit + `"`} {
 		if !regexp.MustCompile(`(?m)^duefleet_build_info\{[^}]*` + label).Match(body) {
 			m.t.Errorf("duefleet_build_info lacks %s", label)
@@ -132,9 +121,7 @@ func (m *image) checkVersion() {
 func checkStatic(t *testing.T, path string) {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer f.Close()
 	libraries, err := f.ImportedLibraries()
 	if err != nil || len(libraries) > 0 {
@@ -152,9 +139,7 @@ func checkStatic(t *testing.T, path string) {
 func (m *image) configure(settings fleet.Settings) {
 	m.t.Helper()
 	path := filepath.Join(m.dir, "etc/duefleet/scanner.yaml")
-	if err := fleet.WriteConfig(path, settings.Document()); err != nil {
-		m.t.Fatal(err)
-	}
+	check.OK(m.t, fleet.WriteConfig(path, settings.Document()))
 	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -165,9 +150,7 @@ func (m *image) configure(settings fleet.Settings) {
 		}
 		return os.Chmod(path, mode)
 	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check.OK(m.t, err)
 }
 
 // command returns a command that runs a program of the image as the container would.
@@ -187,9 +170,7 @@ func (m *image) start() (*exec.Cmd, *bytes.Buffer) {
 	cmd := m.command("scanner", "run", "--config", "/etc/duefleet/scanner.yaml")
 	log := &bytes.Buffer{}
 	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		m.t.Fatal(err)
-	}
+	check.OK(m.t, cmd.Start())
 	m.t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			_ = cmd.Process.Kill()
@@ -224,9 +205,7 @@ func (m *image) untouched() {
 		}
 		return err
 	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	check.OK(m.t, err)
 	want := "/etc/duefleet/scanner.yaml /etc/ssl/certs/ca-certificates.crt /producer /scanner"
 	if got := strings.Join(files, " "); got != want {
 		m.t.Errorf("the image holds %s, want %s", got, want)
@@ -238,9 +217,7 @@ func receive(t *testing.T, url, queue string) string {
 	t.Helper()
 	ch := servertest.Channel(t, url)
 	messages, err := ch.Consume(queue, "", true, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(wait.Receive(t, "a message in "+queue, messages).Body)
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -35,9 +36,7 @@ func newSettings(t *testing.T) fleet.Settings {
 func writeSettings(t *testing.T, s fleet.Settings) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := fleet.WriteConfig(path, s.Document()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, fleet.WriteConfig(path, s.Document()))
 	return path
 }
 
@@ -52,9 +51,7 @@ func startScannerOf(t *testing.T, path string) *fleet.Scanner {
 	t.Helper()
 	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: path,
 		Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Hang) // longer than the scanner's own limit
 		defer cancel()

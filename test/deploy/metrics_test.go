@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -50,9 +51,7 @@ type rules struct {
 func readRules(t *testing.T) rules {
 	t.Helper()
 	var r rules
-	if err := yaml.Unmarshal([]byte(file(t, rulesFile)), &r); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, yaml.Unmarshal([]byte(file(t, rulesFile)), &r))
 	if len(r.Groups) == 0 || len(r.Groups[0].Rules) == 0 {
 		t.Fatal("there are no alerts")
 	}
@@ -80,9 +79,7 @@ type dashboard struct {
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
 	var d dashboard
-	if err := json.Unmarshal([]byte(file(t, dashboardFile)), &d); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal([]byte(file(t, dashboardFile)), &d))
 	return d
 }
 
@@ -182,14 +179,11 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	var families map[string]*dto.MetricFamily
 	wait.For(t, "shards and Consul to be in the metrics", func() bool {
 		var body bytes.Buffer
-		if err := scanner.Get(t.Context(), "/metrics", &body); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, scanner.Get(t.Context(), "/metrics", &body))
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		var err error
-		if families, err = parser.TextToMetricFamilies(&body); err != nil {
-			t.Fatal(err)
-		}
+		families, err = parser.TextToMetricFamilies(&body)
+		check.OK(t, err)
 		// Shards are counted, and Consul is asked, a moment after the start.
 		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil
 	})
@@ -203,18 +197,14 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	const name = "duefleet_certificate_expiry_timestamp_seconds"
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	cert, _ := servertest.Certificate(t)
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
+		0o600))
 	s := newSettings(t)
 	s.Topics = map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}
 	s.More = map[string]fleet.Topic{"redis": {"tls": map[string]any{"enabled": true, "ca_file": ca}}}
 	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner,
 		Config: writeSettings(t, s), Dir: t.TempDir(), Name: "tls", Unready: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = scanner.Kill() })
 	var families map[string]*dto.MetricFamily
 	wait.For(t, "the certificate to be in the metrics", func() bool {
@@ -235,13 +225,10 @@ func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
 	cfg := api.DefaultConfig()
 	cfg.Address = s.ConsulAddr
 	client, err := api.NewClient(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	pair := &api.KVPair{Key: s.ConsulPrefix + "/topics/" + topic, Value: []byte(document)}
-	if _, err := client.KV().Put(pair, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.KV().Put(pair, nil)
+	check.OK(t, err)
 }
 
 // TestAlertsAreExplained: docs/alerts.md has a section for each alert, and a row with its
@@ -361,12 +348,8 @@ func TestDashboardQueries(t *testing.T) {
 		}
 	}
 	b, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": list}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	path := filepath.Join(t.TempDir(), "dashboard.yaml")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, b, 0o600))
 	must(t, command(t, nil, promtool, "check", "rules", path))
 }

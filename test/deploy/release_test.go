@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestRelease builds a release for this machine's architecture. The programs are static and
@@ -49,9 +51,7 @@ func TestRelease(t *testing.T) {
 func isStatic(t *testing.T, path string) {
 	t.Helper()
 	program, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer func() { _ = program.Close() }()
 	if libraries, err := program.ImportedLibraries(); err != nil || len(libraries) > 0 ||
 		program.Section(".interp") != nil {
@@ -63,9 +63,7 @@ func isStatic(t *testing.T, path string) {
 func names(t *testing.T, path, module string) bool {
 	t.Helper()
 	var bom struct{ Components []struct{ Name string } }
-	if err := json.Unmarshal([]byte(read(t, path)), &bom); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal([]byte(read(t, path)), &bom))
 	for _, c := range bom.Components {
 		if c.Name == module {
 			return true
@@ -77,8 +75,6 @@ func names(t *testing.T, path, module string) bool {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path) //nolint:gosec // a file of this test's
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(content)
 }

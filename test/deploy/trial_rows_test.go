@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -52,9 +53,7 @@ func lostBinding(t *testing.T) {
 	tr := newTrial(t, newSettings(t))
 	tr.run("scanner topic set orders max_attempts=1 --config " + tr.config)
 	ch := servertest.Channel(t, tr.settings.RabbitMQURL)
-	if err := ch.QueueUnbind("orders.due", "orders", "orders", nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, ch.QueueUnbind("orders.due", "orders", "orders", nil))
 	tr.schedule("0s")
 	advice := tr.finds("topic orders binding", "fail", "no queue is bound to exchange orders for key orders",
 		"topic orders parked")
@@ -63,9 +62,7 @@ func lostBinding(t *testing.T) {
 	if words == nil {
 		t.Fatalf("%q binds nothing", line)
 	}
-	if err := ch.QueueBind(words[2], words[3], words[1], false, nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, ch.QueueBind(words[2], words[3], words[1], false, nil))
 	// it asks for confirmation on a terminal
 	tr.run(tr.advised(advice["topic orders parked"], "scanner parked replay") + " --yes")
 	tr.heals()
@@ -74,9 +71,7 @@ func lostBinding(t *testing.T) {
 func noScanner(t *testing.T) {
 	tr := newTrial(t, newSettings(t))
 	for _, s := range tr.scanners {
-		if err := s.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.Kill())
 	}
 	tr.schedule("0s")
 	advice := tr.finds("fleet", "fail", "no scanner runs")["fleet"]
@@ -93,9 +88,8 @@ func brokerWithoutMemory(t *testing.T) {
 	tr := newTrial(t, s)
 	watermark := func(share string) {
 		t.Helper()
-		if _, err := node.Ctl(t.Context(), "set_vm_memory_high_watermark", share); err != nil {
-			t.Fatal(err)
-		}
+		_, err := node.Ctl(t.Context(), "set_vm_memory_high_watermark", share)
+		check.OK(t, err)
 	}
 	watermark("0")
 	tr.schedule("0s")
@@ -110,9 +104,7 @@ func evictingRedis(t *testing.T) {
 	s := newSettings(t)
 	s.RedisAddr = k.server.Addr()
 	tr := newTrial(t, s)
-	if err := k.admin.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, k.admin.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	tr.schedule("0s")
 	advice := tr.finds("redis.eviction", "fail", "allkeys-lru")["redis.eviction"]
 	tr.run(tr.advised(advice, "redis-cli "))
@@ -149,14 +141,10 @@ func (tr *trial) rewrite(ids []string, change func(record []byte)) {
 			shard = tr.settings.RedisPrefix + ":%s:{orders:1}"
 		}
 		record, err := rdb.HGet(ctx, fmt.Sprintf(shard, "task"), id).Bytes()
-		if err != nil {
-			tr.t.Fatal(err)
-		}
+		check.OK(tr.t, err)
 		change(record)
 		written := rdb.HSet(ctx, fmt.Sprintf(shard, "task"), id, record).Err()
-		if err := errors.Join(written, rdb.ZAdd(ctx, fmt.Sprintf(shard, "due"), redis.Z{Member: id}).Err()); err != nil {
-			tr.t.Fatal(err)
-		}
+		check.OK(tr.t, errors.Join(written, rdb.ZAdd(ctx, fmt.Sprintf(shard, "due"), redis.Z{Member: id}).Err()))
 	}
 }
 
@@ -203,9 +191,8 @@ func oldBinding(t *testing.T) {
 		_, more, err := ch.Get("orders.due", true)
 		return err != nil || !more
 	})
-	if _, err := ch.QueueDelete("orders.due", true, true, false); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ch.QueueDelete("orders.due", true, true, false)
+	check.OK(t, err)
 	tr.queue = "orders.new"
 	tr.heals()
 }
@@ -227,9 +214,7 @@ func wrongPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "redis.password")
 	put := func(password string) {
 		t.Helper()
-		if err := fleet.WriteFile(file, []byte(password)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, fleet.WriteFile(file, []byte(password)))
 	}
 	put("least")
 	s := k.settings()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -171,9 +172,7 @@ func (tr *trial) heals() {
 	}
 	ch := servertest.Channel(tr.t, tr.settings.RabbitMQURL)
 	messages, err := ch.Consume(tr.queue, "", true, false, false, false, nil)
-	if err != nil {
-		tr.t.Fatal(err)
-	}
+	check.OK(tr.t, err)
 	for missing := slices.Clone(tr.tasks); len(missing) > 0; {
 		got := string(wait.Receive(tr.t, fmt.Sprintf("tasks %q in %s", missing, tr.queue), messages).Body)
 		missing = slices.DeleteFunc(missing, func(id string) bool { return id == got })
@@ -184,16 +183,12 @@ func (tr *trial) heals() {
 // stop stops the scanners with SIGTERM, and start starts them again.
 func (tr *trial) stop() {
 	tr.t.Helper()
-	if err := fleet.StopAll(wait.Context(tr.t), tr.scanners); err != nil {
-		tr.t.Fatal(err)
-	}
+	check.OK(tr.t, fleet.StopAll(wait.Context(tr.t), tr.scanners))
 }
 
 func (tr *trial) start() {
 	tr.t.Helper()
 	for _, s := range tr.scanners {
-		if err := s.Start(wait.Context(tr.t)); err != nil {
-			tr.t.Fatal(err)
-		}
+		check.OK(tr.t, s.Start(wait.Context(tr.t)))
 	}
 }

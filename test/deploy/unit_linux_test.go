@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -101,23 +102,18 @@ func admit(t *testing.T, addr, user, password string) {
 	t.Helper()
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	t.Cleanup(func() { _ = rdb.Close() })
-	if err := rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all").Err())
 	t.Cleanup(func() { _ = rdb.Do(wait.Context(t), "ACL", "DELUSER", user).Err() })
 }
 
 func newService(t *testing.T, settings fleet.Settings, secrets map[string]string) *service {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "duefleet-unit-") // t.TempDir may be in a folder that other users can't enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &service{t: t, dir: dir, unit: file(t, "deploy/systemd/"+unit)}
-	if s.admin, err = fleet.FreeAddress(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.admin, err = fleet.FreeAddress(t.Context())
+	check.OK(t, err)
 	config := filepath.Join(dir, "scanner.yaml")
 	program, err := os.ReadFile(programs.Scanner)
 	if err == nil {
@@ -129,9 +125,7 @@ func newService(t *testing.T, settings fleet.Settings, secrets map[string]string
 	for name, content := range secrets {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	s.load(file(t, "deploy/systemd/credentials.conf"))
 	for name := range secrets {
 		cat := s.as("cat", filepath.Join(dir, name))
@@ -179,9 +173,7 @@ func (s *service) start() *running {
 	}
 	run := &running{service: s, cmd: commands[0], log: &wait.Log{}, ended: make(chan error, 1)}
 	run.cmd.Stderr = run.log
-	if err := run.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	check.OK(s.t, run.cmd.Start())
 	go func() { run.ended <- run.cmd.Wait() }()
 	s.t.Cleanup(func() { _ = run.cmd.Process.Kill() })
 	return run

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 const unit = "duefleet-scanner@.service"
@@ -22,26 +24,18 @@ func TestUnit(t *testing.T) {
 	path := filepath.Join(dir, unit)
 	// systemd checks that the program exists.
 	text := strings.ReplaceAll(file(t, "deploy/systemd/"+unit), "/usr/local/bin/scanner", programs.Scanner)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	must(t, command(t, nil, analyze, "verify", "--man=no", path))
 	must(t, command(t, nil, analyze, "security", "--offline=true", "--no-pager", "--threshold=15", path))
 
-	if err := os.Mkdir(path+".d", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(path+".d", "credentials.conf"),
-		[]byte(file(t, "deploy/systemd/credentials.conf")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(path+".d", 0o700))
+	check.OK(t, os.WriteFile(filepath.Join(path+".d", "credentials.conf"),
+		[]byte(file(t, "deploy/systemd/credentials.conf")), 0o600))
 	must(t, command(t, nil, analyze, "verify", "--man=no", path))
 
 	// Check that systemd-analyze does notice mistakes.
-	if err := os.WriteFile(path, []byte(strings.Replace(text, "ExecStart=", "ExecStart=relative/", 1)),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(strings.Replace(text, "ExecStart=", "ExecStart=relative/", 1)),
+		0o600))
 	refused(t, command(t, nil, analyze, "verify", "--man=no", path))
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -100,9 +101,7 @@ func TestBrokenDocumentVanishes(t *testing.T) {
 func (w *fixture) notes(word string) int {
 	w.t.Helper()
 	pairs, _, err := w.kv().List(w.settings.ConsulPrefix+"/status/", nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	n := 0
 	for _, p := range pairs {
 		if strings.Contains(string(p.Value), word) {

@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
 	consul "github.com/hashicorp/consul/api"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -38,9 +37,7 @@ func (w *source) ordersTopic() *shard.Topic {
 	w.t.Helper()
 	if w.topic == nil {
 		store, err := shard.New(w.redis, w.settings.RedisPrefix)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, err)
 		w.topic = store.Topic("orders")
 	}
 	return w.topic
@@ -49,9 +46,7 @@ func (w *source) ordersTopic() *shard.Topic {
 func (w *source) placement() shard.Placement {
 	w.t.Helper()
 	p, err := w.ordersTopic().Placement(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	return p
 }
 
@@ -60,9 +55,7 @@ func (w *source) settled(m int) {
 	w.t.Helper()
 	moved := func() int {
 		change, err := w.ordersTopic().Progress(w.t.Context(), w.placement())
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, err)
 		return int(change.Moved) + change.Clean
 	}
 	count := 0
@@ -153,16 +146,8 @@ func farAway(t *testing.T, addr string, delay time.Duration) string {
 	if strings.Contains(addr, ",") {
 		return addr
 	}
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", addr)
-	if err := proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Stop)
-	latency := fmt.Sprintf(`{"type": "latency", "attributes": {"latency": %d}}`, delay.Milliseconds())
-	if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(latency)); err != nil {
-		t.Fatal(err)
-	}
+	proxy := faults.Proxy(t, faults.Local, addr)
+	faults.Toxic(t, proxy, "far", "latency", "downstream", map[string]any{"latency": delay.Milliseconds()})
 	return proxy.Listen
 }
 
@@ -176,9 +161,7 @@ func TestAllScannersKilledDuringChange(t *testing.T) {
 		w.set("orders", fleet.Topic{"shards": 9})
 		w.migrating(9)
 		for _, s := range w.scanners {
-			if err := s.Kill(); err != nil {
-				w.t.Fatal(err)
-			}
+			check.OK(w.t, s.Kill())
 		}
 		// Producers keep working meanwhile.
 		last := len(far) - 1
@@ -205,9 +188,7 @@ func (w *source) revive() {
 	for _, s := range w.scanners {
 		g.Go(func() error { return s.Start(ctx) })
 	}
-	if err := g.Wait(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, g.Wait())
 }
 
 // TestStoppedDuringChange: scanners stop one after the other during a change, and the
@@ -224,9 +205,7 @@ func TestStoppedDuringChange(t *testing.T) {
 			if code, err := w.stopOne(s); err != nil || code != 0 {
 				w.t.Fatalf("stop: code %d, %v", code, err)
 			}
-			if err := s.Start(wait.Context(w.t)); err != nil {
-				w.t.Fatal(err)
-			}
+			check.OK(w.t, s.Start(wait.Context(w.t)))
 		}
 		letGo()
 		w.settled(7)
@@ -242,9 +221,7 @@ func TestConsulGoneDuringChange(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
 	server, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: filepath.Join(t.TempDir(), "consul")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	w := consulSource(t, server.Addr(), "duefleet")
 	w.begin()
@@ -252,12 +229,8 @@ func TestConsulGoneDuringChange(t *testing.T) {
 	letGo := w.holdUp(far, 9)
 	w.set("orders", fleet.Topic{"shards": 9})
 	w.migrating(9)
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.scanners[0].Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Kill())
+	check.OK(t, w.scanners[0].Kill())
 	if err := w.scanners[0].Start(wait.Context(t)); err != nil {
 		t.Fatalf("a scanner does not start without Consul: %v", err)
 	}
@@ -266,9 +239,7 @@ func TestConsulGoneDuringChange(t *testing.T) {
 	w.send("orders", "without", 100)
 	wait.Progress(t, "tasks without Consul", w.recorder.Ledger.Count,
 		func() bool { return w.recorder.Ledger.Missing() == len(far) })
-	if err := server.Restart(wait.Context(t)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Restart(wait.Context(t)))
 	wait.For(t, "the scanners in the catalog of a Consul that came back", rarely(func() bool {
 		live := w.live()
 		return len(live) == 2 && slices.Equal(w.registered(true), live)
@@ -286,9 +257,8 @@ func TestRegistration(t *testing.T) {
 	w := newConsulSource(t)
 	w.begin()
 	wait.For(t, "two services that pass their check", rarely(func() bool { return len(w.registered(true)) == 2 }))
-	if _, err := w.stopOne(w.scanners[0]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.stopOne(w.scanners[0])
+	check.OK(t, err)
 	if got := w.registered(false); len(got) != 1 {
 		t.Errorf("services %q after one of two scanners stopped, want 1", got)
 	}
@@ -319,9 +289,7 @@ func (w *source) live() (instances []string) {
 func (w *source) registered(passing bool) (instances []string) {
 	w.t.Helper()
 	client, err := consul.NewClient(&consul.Config{Address: w.settings.ConsulAddr})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	entries, _, err := client.Health().Service("duefleet-scanner", "", passing, nil)
 	if err != nil {
 		return []string{err.Error()} // Consul may have just restarted; this text isn't an instance's name

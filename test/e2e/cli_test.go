@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -40,9 +41,7 @@ func checkError(t *testing.T, what string, out fleet.Output, code int, words ...
 func file(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := fleet.WriteFile(path, []byte(content)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, fleet.WriteFile(path, []byte(content)))
 	return path
 }
 
@@ -64,9 +63,7 @@ func schedule(args ...string) []string {
 func TestUnreachableRedis(t *testing.T) {
 	t.Parallel()
 	addr, err := fleet.FreeAddress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	config := file(t, "redis: {addrs: ["+addr+"]}\n")
 	checkError(t, "scanner status", scan(t, "status", "--config", config), 1, addr, "check")
 	checkError(t, "scanner parked ls", scan(t, "parked", "ls", "--topic", "orders", "--config", config), 1, addr, "check")
@@ -195,9 +192,7 @@ func TestAdminPortInUse(t *testing.T) {
 	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	addr := l.Addr().String()
 	out := run(t, fleet.Command{
@@ -297,9 +292,7 @@ func TestTopicsAreCompleted(t *testing.T) {
 		}
 	}
 	addr, err := fleet.FreeAddress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if out := scan(t, "__completeNoDesc", "--config", file(t, "redis: {addrs: ["+addr+"]}\n"), "topic", "get",
 		""); out.Code != 0 || out.Stdout != ":4\n" {
 		t.Errorf("without Redis a topic is completed by %q, code %d", out.Stdout, out.Code)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/consumer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -37,15 +38,12 @@ func newDeadLetters(t *testing.T) deadLetters {
 	t.Helper()
 	servertest.Need(t, "rabbitmq-server")
 	node, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = node.Kill() })
 	d := deadLetters{rabbitmq: node, admin: node.URL("/")}
 	for _, args := range [][]string{{"add_user", "duefleet", "secret"}, readRights(t).rabbitmqDeadLetter} {
-		if _, err := node.Ctl(t.Context(), args...); err != nil {
-			t.Fatal(err)
-		}
+		_, err := node.Ctl(t.Context(), args...)
+		check.OK(t, err)
 	}
 	settings := fleet.Settings{Topics: deadLetterTopic("orders.dead")}
 	settings.RabbitMQURL = strings.Replace(d.admin, "guest:guest", "duefleet:secret", 1)
@@ -62,20 +60,14 @@ func (d deadLetters) reject(ch *amqp.Channel, body string) {
 		URLs: []string{d.admin}, Queue: "orders.due", Redis: d.redis, Prefix: d.settings.RedisPrefix,
 		Log: slog.New(slog.DiscardHandler), Handler: func(context.Context, task.Delivery) error { return nil },
 	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	check.OK(d.t, err)
 	stop := wait.Background(d.t, "the consumer", c.Run)
 	defer stop()
 	m := amqp.Publishing{Body: []byte(body)}
-	if err := ch.PublishWithContext(d.t.Context(), "orders", "order.due", true, false, m); err != nil {
-		d.t.Fatal(err)
-	}
+	check.OK(d.t, ch.PublishWithContext(d.t.Context(), "orders", "order.due", true, false, m))
 	wait.For(d.t, "the message in the dead-letter queue", rarely(func() bool {
 		m, there, err := ch.Get("orders.dead", true)
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		check.OK(d.t, err)
 		if there && string(m.Body) != body {
 			d.t.Errorf("dead letter %q, want %q", m.Body, body)
 		}
@@ -119,9 +111,8 @@ func TestAPolicyServesAQueueThatExists(t *testing.T) {
 		return command != nil
 	}))
 	args := []string{command[1], "-p", "/", command[2], command[3], command[4], "--apply-to", "queues"}
-	if _, err := d.rabbitmq.Ctl(t.Context(), args...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.rabbitmq.Ctl(t.Context(), args...)
+	check.OK(t, err)
 	d.settings.Topics = deadLetterTopic("")
 	d.write()
 	must(t, d.producer("schedule", "--topic", "orders", "--id", "b", "--in", "0s"))

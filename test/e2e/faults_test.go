@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -24,12 +25,8 @@ func TestKill(t *testing.T) {
 	w.pause(false)
 	for i := range kills {
 		w.awaitCount((2*i+1)*tasks/10 + 1)
-		if err := w.scanners[i].Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.scanners[i].Start(wait.Context(t)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, w.scanners[i].Kill())
+		check.OK(t, w.scanners[i].Start(wait.Context(t)))
 	}
 	r := w.finish()
 	t.Logf("%d arrived twice, %d marked as redelivered", r.Duplicated, r.Redelivered)
@@ -116,9 +113,7 @@ func TestRate(t *testing.T) {
 	w.schedule(orders("orders", "o", tasks, time.Now(), time.Millisecond, 0)...)
 	clock := func() time.Time {
 		now, err := w.redis.Time(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return now
 	}
 	// Measure with Redis's clock, which limits the rate, from before the first task can

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -98,9 +99,7 @@ func (w *fixture) pause(paused bool) {
 func (w *fixture) write() {
 	w.t.Helper()
 	for _, r := range []role{producerRole, operatorRole, scannerRole} {
-		if err := fleet.WriteConfig(w.file(r), w.document(r)); err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, fleet.WriteConfig(w.file(r), w.document(r)))
 	}
 }
 
@@ -119,9 +118,7 @@ func (w *fixture) start(n int) {
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, g.Wait())
 }
 
 // awaitTopic waits until tasks can be scheduled into a topic that was added while
@@ -191,9 +188,7 @@ func (w *fixture) consume(queues ...string) {
 			URL: w.settings.RabbitMQURL, Queue: queue,
 			Handle: func(d fleet.Delivery) { w.arrived(d, end) },
 		})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, err)
 		var g errgroup.Group
 		g.Go(func() error { return c.Run(w.t.Context()) })
 		w.t.Cleanup(func() { _ = g.Wait() })
@@ -304,9 +299,7 @@ func (w *fixture) drain() {
 	w.t.Helper()
 	ch := w.channel()
 	for queue, end := range w.ends {
-		if err := ch.PublishWithContext(w.t.Context(), "", queue, false, false, amqp.Publishing{AppId: marker}); err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, ch.PublishWithContext(w.t.Context(), "", queue, false, false, amqp.Publishing{AppId: marker}))
 		wait.Progress(w.t, "queue "+queue+" to be empty", w.recorder.Ledger.Count, func() bool {
 			select {
 			case <-end:
@@ -328,9 +321,7 @@ func (w *fixture) channel() *amqp.Channel {
 func (w *fixture) exchange(kind, name, queue, key string) {
 	w.t.Helper()
 	ch := w.channel()
-	if err := ch.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, ch.ExchangeDeclare(name, kind, true, false, false, false, nil))
 	if queue != "" {
 		w.queue(ch, name, queue, key)
 	}
@@ -338,12 +329,9 @@ func (w *fixture) exchange(kind, name, queue, key string) {
 
 func (w *fixture) queue(ch *amqp.Channel, exchange, queue, key string) {
 	w.t.Helper()
-	if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := ch.QueueBind(queue, key, exchange, false, nil); err != nil {
-		w.t.Fatal(err)
-	}
+	_, err := ch.QueueDeclare(queue, true, false, false, false, nil)
+	check.OK(w.t, err)
+	check.OK(w.t, ch.QueueBind(queue, key, exchange, false, nil))
 }
 
 // status returns the fleet's status, read in this process because tests need it all the
@@ -351,9 +339,7 @@ func (w *fixture) queue(ch *amqp.Channel, exchange, queue, key string) {
 func (w *fixture) status() fleet.Status {
 	w.t.Helper()
 	s, err := member.Status(w.t.Context(), w.redis, w.settings.RedisPrefix)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	return s
 }
 
@@ -372,9 +358,7 @@ func (w *fixture) producer(args ...string) fleet.Output {
 func run(t *testing.T, c fleet.Command) fleet.Output {
 	t.Helper()
 	out, err := c.Run(wait.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return out
 }
 
@@ -392,9 +376,7 @@ func (w *fixture) schedule(orders ...fleet.Order) {
 	const batch = 1000
 	for len(orders) > 0 {
 		n := min(batch, len(orders))
-		if err := w.recorder.Schedule(w.t.Context(), orders[:n]...); err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, w.recorder.Schedule(w.t.Context(), orders[:n]...))
 		orders = orders[n:]
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -110,9 +111,7 @@ func (w *fixture) changeSome(all []fleet.Order) map[fleet.Key]fleet.Order {
 			g.Go(func() error { return w.recorder.Schedule(w.t.Context(), o) })
 		}
 	}
-	if err := g.Wait(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, g.Wait())
 	return newest
 }
 

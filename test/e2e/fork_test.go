@@ -8,6 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -30,9 +31,8 @@ func TestFork(t *testing.T) {
 	lost := shard.Placement{Epoch: from.Epoch + 1, Shards: 3, Previous: 2, Phase: shard.Migrating}
 	other := lost
 	other.Shards = 4
-	if _, err := w.ordersTopic().Shard(1).Fence(t.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.ordersTopic().Shard(1).Fence(t.Context(), lost)
+	check.OK(t, err)
 	w.setPlacement(other)
 	w.set("orders", fleet.Topic{"shards": 4})
 	told := func(text string) bool {
@@ -63,7 +63,5 @@ func TestFork(t *testing.T) {
 func (w *fixture) setPlacement(p shard.Placement) {
 	w.t.Helper()
 	key := w.settings.RedisPrefix + ":placement:{orders}"
-	if err := w.redis.HSet(w.t.Context(), key, "value", p.String()).Err(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, w.redis.HSet(w.t.Context(), key, "value", p.String()).Err())
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // promiseRow matches a row of a table in docs/guarantees.md: a promise's number and name,
@@ -22,9 +24,7 @@ func TestGuaranteesNameTheirTests(t *testing.T) {
 	root := filepath.Join("..", "..")
 	tests := testNames(t, root)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "guarantees.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	promised, checked := map[string]bool{}, map[string]bool{}
 	for _, row := range promiseRow.FindAllStringSubmatch(string(page), -1) {
 		if strings.HasPrefix(row[2], "`Test") {
@@ -49,9 +49,7 @@ func TestTheMapHasEveryFolder(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	page, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	_, section, found := strings.Cut(string(page), "\n## Map\n")
 	if !found {
 		t.Fatal("docs/architecture.md has no map")
@@ -95,9 +93,7 @@ func folders(t *testing.T, root string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	slices.Sort(all)
 	all = slices.Compact(all)
 	if len(all) < 20 {
@@ -124,8 +120,6 @@ func testNames(t *testing.T, root string) map[string]bool {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return names
 }

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func guidePath() string { return filepath.Join("..", "..", "docs", "guide.md") }
@@ -18,18 +20,14 @@ var shownInGo = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(guidePath())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var sources []string
 	for _, link := range regexp.MustCompile(`\]\((\.\./[^)#]+\.go)\)`).FindAllStringSubmatch(string(guide), -1) {
 		if !strings.HasPrefix(link[1], "../examples/") && !strings.HasSuffix(link[1], "example_test.go") {
 			continue
 		}
 		source, err := os.ReadFile(filepath.Join(filepath.Dir(guidePath()), link[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		sources = append(sources, string(source))
 	}
 	blocks := shownInGo.FindAllStringSubmatch(string(guide), -1)
@@ -60,20 +58,14 @@ func isIn(sources []string, block string) bool {
 func TestTheGuideNamesEveryError(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(guidePath())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	named, declared := 0, regexp.MustCompile(`(?m)^(?:\t|var )(Err[A-Z]\w+) += |^type (\w+Error) struct`)
 	for _, folder := range []string{"task", "producer", "consumer"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, file := range files {
 			source, err := os.ReadFile(file) //nolint:gosec // a file of ours
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			for _, name := range declared.FindAllStringSubmatch(string(source), -1) {
 				named++
 				if want := "`" + folder + "." + name[1] + "`"; name[1] != "" && !strings.Contains(string(guide), want) {

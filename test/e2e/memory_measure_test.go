@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -37,17 +38,13 @@ func TestMeasureMemoryOfLargePayloads(t *testing.T) { //nolint:paralleltest // i
 			}
 			w := newFixture(t, topics)
 			u, err := url.Parse(w.settings.RabbitMQURL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			u.Host = farAway(t, u.Host, time.Second)
 			s, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{
 				Binary: programs.Scanner, Config: w.config, Dir: w.dir, Name: "scanner-1",
 				Env: []string{"DUEFLEET_RABBITMQ_URLS=" + u.String()},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			w.scanners = append(w.scanners, s)
 			before := residentPeak(t, s)
 			w.consume(queues...)
@@ -80,9 +77,7 @@ func inFlight(t *testing.T, page string) (total int) {
 	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
 		if name, value, ok := strings.Cut(lines.Text(), " "); ok && strings.HasPrefix(name, "duefleet_inflight_bytes{") {
 			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			total += int(n)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -54,9 +55,7 @@ func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the mach
 			for range scrapes {
 				all.Go(func() error { return s.Get(t.Context(), "/metrics", io.Discard) })
 			}
-			if err := all.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, all.Wait())
 			after := residentPeak(t, s)
 			t.Logf("%d scrapes at once of %d bytes each: the scanner had %d MB at most before, %d MB with them", scrapes,
 				len(page), before, after)
@@ -72,13 +71,10 @@ func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the mach
 func residentPeak(t *testing.T, s *fleet.Scanner) int {
 	t.Helper()
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(s.PID()), "status"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	var kilobytes int
-	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Sscan(rest, &kilobytes)
+	check.OK(t, err)
 	return kilobytes >> 10
 }

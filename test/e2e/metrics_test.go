@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -22,14 +23,10 @@ type metrics map[string]*dto.MetricFamily
 func readMetrics(t *testing.T, s *fleet.Scanner) metrics {
 	t.Helper()
 	var body bytes.Buffer
-	if err := s.Get(t.Context(), "/metrics", &body); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.Get(t.Context(), "/metrics", &body))
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(&body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return families
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -164,8 +165,6 @@ func (w *fixture) get(topic, id string) stored {
 	w.t.Helper()
 	out := must(w.t, w.producer("get", "--topic", topic, "--id", id, "-o", "json"))
 	var s stored
-	if err := json.Unmarshal([]byte(out.Stdout), &s); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, json.Unmarshal([]byte(out.Stdout), &s))
 	return s
 }

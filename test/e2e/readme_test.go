@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -66,9 +67,7 @@ func runShownProducer(w *fixture, program string) {
 		w.t.Errorf("the task is still there: %s", out.Stdout)
 	}
 	w.stop() // without a scanner for its topic
-	if err := w.redis.FlushAll(w.t.Context()).Err(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, w.redis.FlushAll(w.t.Context()).Err())
 	if out := run(w.t, fleet.Command{Path: program}); out.Code != 1 || !strings.Contains(out.Stderr,
 		"unknown topic orders") {
 		w.t.Errorf("without a scanner: code %d, %q", out.Code, out.Stderr)
@@ -82,18 +81,14 @@ func runShownConsumer(w *fixture, program string) {
 	var said wait.Log
 	cmd := exec.CommandContext(w.t.Context(), program)
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	must(w.t, w.producer("schedule", "--topic", "orders", "--id", "o-2", "--in", "0s", "--payload", "order-2"))
 	wait.For(w.t, "the consumer to handle the task", func() bool {
 		return strings.Contains(said.String(), "unpaid, cancelled id=o-2 payload=order-2")
 	})
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, cmd.Process.Signal(syscall.SIGINT))
 	if err := wait.Receive(w.t, "the consumer to end", ended); err != nil {
 		w.t.Errorf("the consumer ended with %v:\n%s", err, said.String())
 	}
@@ -104,9 +99,7 @@ func buildShown(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "shown")
-	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(source, []byte(text), 0o600))
 	args := []string{"build", "-o", program}
 	if raceEnabled {
 		args = append(args, "-race")
@@ -150,8 +143,6 @@ func shownPrograms(t *testing.T) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return shown
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -45,9 +46,7 @@ func TestReadyWhenTopicsAreServed(t *testing.T) {
 	})
 	// A key that isn't a hash keeps the scanner from making the topic.
 	obstacle := w.settings.RedisPrefix + ":placement:{orders}"
-	if err := w.redis.Set(t.Context(), obstacle, "in the way", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.redis.Set(t.Context(), obstacle, "in the way", 0).Err())
 	s := w.startUnready()
 	first := w.awaitAnswer(s, "serving: ok", "redis: ok", "rabbitmq: ok", "config: ok: 3 topics")
 	if first != "not ready" {
@@ -55,9 +54,7 @@ func TestReadyWhenTopicsAreServed(t *testing.T) {
 	}
 	w.awaitAnswer(s, "topics: down (required): not in Redis yet: orders",
 		"routes: down (optional): topic astray: check exchange \"nowhere\": 404")
-	if err := w.redis.Del(t.Context(), obstacle).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.redis.Del(t.Context(), obstacle).Err())
 	if first := w.awaitAnswer(s, "topics: ok"); first != "ready" {
 		t.Errorf("/readyz begins with %q while all topics are there, want ready", first)
 	}
@@ -77,33 +74,26 @@ func TestReadyWithoutConsul(t *testing.T) {
 	}))
 	w.stop()
 	addr, err := fleet.FreeAddress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	w.settings.Topics, w.settings.ConsulAddr, w.settings.ConsulPrefix = nil, addr, "nothing"
 	w.write()
 	// A key that isn't a set can't be read, so the scanner finds no topics.
 	topics := w.settings.RedisPrefix + ":topics"
 	known, err := w.redis.SMembers(t.Context(), topics).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.redis.Set(t.Context(), topics, "in the way", time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, w.redis.Set(t.Context(), topics, "in the way", time.Hour).Err())
 	s := w.startUnready()
 	first := w.awaitAnswer(s, "serving: ok", "redis: ok", "rabbitmq: ok",
 		"consul: down (optional): last good settings stay in force")
 	if first != "not ready" {
 		t.Errorf("/readyz begins with %q before any document was read, want not ready", first)
 	}
-	if _, err := w.redis.TxPipelined(t.Context(), func(tx redis.Pipeliner) error {
+	_, err = w.redis.TxPipelined(t.Context(), func(tx redis.Pipeliner) error {
 		tx.Del(t.Context(), topics)
 		tx.SAdd(t.Context(), topics, known)
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	check.OK(t, err)
 	if first := w.awaitAnswer(s, "config: ok: 1 topics", "topics: ok"); first != "ready" {
 		t.Errorf("/readyz begins with %q while the kept topic is served, want ready", first)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -20,9 +21,7 @@ func TestTopicRemoved(t *testing.T) {
 	w := newConsulSource(t)
 	w.begin()
 	far := orders("orders", "far", 10, time.Now().Add(time.Hour), time.Hour, 0)
-	if err := w.recorder.Schedule(t.Context(), far...); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.recorder.Schedule(t.Context(), far...))
 	checkError(t, "rm of a topic that holds tasks", w.scanner("topic", "rm", "orders"), 1, "10 tasks", "--purge")
 	if got := w.status().Topic("orders").Pending; got != 10 {
 		t.Fatalf("%d tasks are stored after a removal that was refused, want 10", got)
@@ -66,9 +65,8 @@ func TestOrphan(t *testing.T) {
 	w.begin()
 	// This task isn't in the ledger, since it will be purged.
 	later := producer.Request{Topic: "orders", ID: "later", When: producer.In(time.Hour)}
-	if _, err := w.recorder.Client.Schedule(t.Context(), later); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.recorder.Client.Schedule(t.Context(), later)
+	check.OK(t, err)
 	orphan := func(is bool) func() bool {
 		return rarely(func() bool { return strings.Contains(fmt.Sprint(w.status().Topic("orders").Notes), "orphan") == is })
 	}
@@ -102,9 +100,8 @@ func TestOrphan(t *testing.T) {
 // vanish deletes a topic's document directly in Consul.
 func (w *source) vanish(topic string) {
 	w.t.Helper()
-	if _, err := w.kv().Delete(w.settings.ConsulPrefix+"/topics/"+topic, nil); err != nil {
-		w.t.Fatal(err)
-	}
+	_, err := w.kv().Delete(w.settings.ConsulPrefix+"/topics/"+topic, nil)
+	check.OK(w.t, err)
 }
 
 // awaitUnserved waits until no scanner serves any topic.

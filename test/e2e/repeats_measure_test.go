@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -41,9 +42,7 @@ func TestMeasureRepeats(t *testing.T) { //nolint:paralleltest // it has the mach
 	running.Go(func() error { return steady(loading, w, rate) })
 	w.killInTurn(wires, func(i int) { w.awaitCount((2*i + 2) * rate) })
 	stop()
-	if err := running.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, running.Wait())
 	w.checkKilled(wires)
 }
 
@@ -68,12 +67,8 @@ func (w *fixture) killInTurn(wires []*wire, ripe func(i int)) {
 	for i := range kills {
 		ripe(i)
 		victim := i % wired
-		if err := wires[victim].end(w.scanners[victim].Kill); err != nil {
-			w.t.Fatal(err)
-		}
-		if err := w.scanners[victim].Start(wait.Context(w.t)); err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, wires[victim].end(w.scanners[victim].Kill))
+		check.OK(w.t, w.scanners[victim].Start(wait.Context(w.t)))
 	}
 }
 
@@ -133,9 +128,7 @@ func (w *fixture) startWired(n int) []*wire {
 			Binary: programs.Scanner, Config: w.config, Dir: w.dir, Name: fmt.Sprintf("scanner-%d", i+1),
 			Env: []string{"DUEFLEET_RABBITMQ_URLS=" + wires[i].url},
 		})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, err)
 		w.scanners = append(w.scanners, s)
 	}
 	return wires
@@ -163,14 +156,10 @@ type unanswered struct {
 func newWire(t *testing.T, broker string) *wire {
 	t.Helper()
 	u, err := url.Parse(broker)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var cfg net.ListenConfig
 	listener, err := cfg.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	w := &wire{target: u.Host, waiting: map[net.Conn]map[uint16]*unanswered{}}
 	u.Host = listener.Addr().String()
 	w.url = u.String()

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -82,9 +83,7 @@ func (w *source) reshardUnder(r resharding) {
 	}
 	r.after()
 	stop()
-	if err := running.Wait(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, running.Wait())
 	for _, l := range loads {
 		w.hasten(l.far)
 	}
@@ -104,12 +103,8 @@ func (w *source) reshardUnder(r resharding) {
 // killAndStart kills a scanner and starts it again.
 func (w *source) killAndStart(victim int) {
 	w.t.Helper()
-	if err := w.scanners[victim].Kill(); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.scanners[victim].Start(wait.Context(w.t)); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, w.scanners[victim].Kill())
+	check.OK(w.t, w.scanners[victim].Start(wait.Context(w.t)))
 }
 
 // oldClient returns the client that keeps its placement.
@@ -193,8 +188,6 @@ func (w *source) hasten(far []fleet.Order) {
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, g.Wait())
 	w.t.Logf("%d tasks found by their IDs and made due within %s", len(far), time.Since(began).Round(100*time.Millisecond))
 }

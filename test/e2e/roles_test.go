@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -133,9 +134,7 @@ func (w *fixture) newClient() *producer.Client {
 		options.Username, options.Password = w.user(producerRole), rolePassword
 	}
 	client, err := producer.New(producer.Config{Options: &options, Prefix: w.settings.RedisPrefix})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	w.t.Cleanup(func() { _ = client.Close() })
 	return client
 }

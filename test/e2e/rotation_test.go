@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -33,9 +34,7 @@ func (r *rotation) path(name string) string { return filepath.Join(r.dir, name) 
 // put writes a secret's file in one step.
 func (r *rotation) put(name string, content ...string) {
 	r.w.t.Helper()
-	if err := fleet.WriteFile(r.path(name), []byte(strings.Join(content, ""))); err != nil {
-		r.w.t.Fatal(err)
-	}
+	check.OK(r.w.t, fleet.WriteFile(r.path(name), []byte(strings.Join(content, ""))))
 }
 
 // putPair writes a certificate and its key, one after the other.
@@ -48,9 +47,7 @@ func (r *rotation) putPair(p pair) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(content)
 }
 
@@ -124,9 +121,7 @@ func TestRotation(t *testing.T) {
 	r.rotateTooLate()
 
 	stop()
-	if err := feed.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, feed.Wait())
 	for _, s := range r.w.scanners {
 		if ended(s) {
 			t.Errorf("%s ended", s.Log())
@@ -181,9 +176,7 @@ func (r *rotation) cut() {
 
 func (r *rotation) do(args ...any) {
 	r.w.t.Helper()
-	if err := r.w.redis.Do(r.w.t.Context(), args...).Err(); err != nil {
-		r.w.t.Fatal(err)
-	}
+	check.OK(r.w.t, r.w.redis.Do(r.w.t.Context(), args...).Err())
 }
 
 func (r *rotation) rotateRedis() {
@@ -226,9 +219,7 @@ func (r *rotation) rotateAuthority() {
 	r.w.t.Helper()
 	next := newAuthority(r.w.t, "next")
 	both := filepath.Join(next.dir, "both.pem")
-	if err := os.WriteFile(both, []byte(read(r.w.t, r.g.ca.file)+read(r.w.t, next.file)), 0o600); err != nil {
-		r.w.t.Fatal(err)
-	}
+	check.OK(r.w.t, os.WriteFile(both, []byte(read(r.w.t, r.g.ca.file)+read(r.w.t, next.file)), 0o600))
 	r.put("ca.pem", read(r.w.t, both))
 	own := next.issue("server", time.Now().Add(time.Hour))
 	r.do("CONFIG", "SET", "tls-cert-file", own.cert, "tls-key-file", own.key, "tls-ca-cert-file", both)

@@ -125,10 +125,7 @@ func TestLeastRights(t *testing.T) {
 		Value: []byte("shards: 0\n")}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if out := must(t, operator.scanner("topic", "pause", "orders")); !strings.Contains(out.Stdout,
-		"applied by 2 scanners") || out.Stderr != "" {
-		t.Errorf("topic pause says %s%s", out.Stdout, out.Stderr)
-	}
+	operator.says("applied by 2 scanners", "topic", "pause", "orders")
 	must(t, operator.scanner("topic", "resume", "orders"))
 
 	// From here on the scanners may declare exchanges and queues.
@@ -137,17 +134,12 @@ func TestLeastRights(t *testing.T) {
 	must(t, p.producer("schedule", "--topic", "orders", "--id", "declared", "--in", "0s"))
 	wait.For(w.t, "a task of a topic with declare", func() bool { return len(w.delivered("declared")) == 1 })
 
-	if out := must(t, operator.scanner("topic", "rm", "orders", "--purge", "--yes")); out.Stderr != "" {
-		t.Errorf("topic rm says %s", out.Stderr)
-	}
+	operator.says("", "topic", "rm", "orders", "--purge", "--yes")
 	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "7  ",
 		[]string{"token ", "rm", "removed"}) {
 		t.Errorf("topic history says\n%s", out.Stdout)
 	}
-	if out := must(t, operator.scanner("topic", "undo", "orders")); !strings.Contains(out.Stdout,
-		"applied by 2 scanners") || out.Stderr != "" {
-		t.Errorf("topic undo says %s%s", out.Stdout, out.Stderr)
-	}
+	operator.says("applied by 2 scanners", "topic", "undo", "orders")
 	w.stop()
 	g.checkQuiet("refused for user 'duefleet'", "unknown service")
 	checkRefused(t, w.redis)
@@ -185,29 +177,32 @@ func TestLeastRightsOfProducers(t *testing.T) {
 			t.Fatal(err)
 		}
 		client := p.library()
+		schedule := func(id string, in time.Duration) func() error {
+			return func() error {
+				_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id, When: producer.In(in)})
+				return err
+			}
+		}
+		reschedule := func(id string, in time.Duration) func() error {
+			return func() error {
+				_, err := client.Reschedule(t.Context(), "orders", id, producer.In(in))
+				return err
+			}
+		}
 		for i := range 20 {
-			id := fmt.Sprintf("%s %d", placement, i)
-			stay := producer.Request{Topic: "orders", ID: fmt.Sprintf("stays %d", i), When: producer.In(time.Hour)}
+			id, stays := fmt.Sprintf("%s %d", placement, i), fmt.Sprintf("stays %d", i)
+			stay := reschedule(stays, time.Hour)
 			if round == 0 {
-				if _, err := client.Schedule(t.Context(), stay); err != nil {
-					t.Fatal(err)
+				stay = schedule(stays, time.Hour)
+			}
+			for n, call := range []func() error{
+				stay, schedule(id, time.Hour), schedule(id, time.Minute), reschedule(id, time.Second),
+				func() error { _, err := client.Get(t.Context(), "orders", id); return err },
+				func() error { return client.Cancel(t.Context(), "orders", id) },
+			} {
+				if err := call(); err != nil {
+					t.Fatalf("under %s, call %d: %v", placement, n, err)
 				}
-			} else if _, err := client.Reschedule(t.Context(), "orders", stay.ID, stay.When); err != nil {
-				t.Fatal(err)
-			}
-			for _, when := range []producer.When{producer.In(time.Hour), producer.In(time.Minute)} {
-				if _, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id, When: when}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := client.Reschedule(t.Context(), "orders", id, producer.In(time.Second)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := client.Get(t.Context(), "orders", id); err != nil {
-				t.Fatal(err)
-			}
-			if err := client.Cancel(t.Context(), "orders", id); err != nil {
-				t.Fatal(err)
 			}
 		}
 	}
@@ -292,6 +287,14 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 		t.Error(err)
 	}
 	checkRefused(t, w.redis)
+}
+
+// says runs a verb of scanner that must succeed with this text and no complaint.
+func (w *fixture) says(text string, args ...string) {
+	w.t.Helper()
+	if out := must(w.t, w.scanner(args...)); !strings.Contains(out.Stdout, text) || out.Stderr != "" {
+		w.t.Errorf("scanner %s says %s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
+	}
 }
 
 // as returns the same fixture with another configuration file, which has only its own

@@ -280,6 +280,29 @@ func testMissingRights(g *guarded) {
 	g.t.Run("Registering", func(t *testing.T) { t.Parallel(); testMissingService(g.in(t), least) })
 }
 
+// withoutRule returns a policy without its rule for what begins with a text. Its keys have
+// another prefix.
+func withoutRule(t *testing.T, policy, rule, prefix string) string {
+	t.Helper()
+	left := regexp.MustCompile(`(?m)^`+rule+`.*$`).ReplaceAllString(policy, "")
+	if left == policy {
+		t.Fatalf("the policy has no rule %s", rule)
+	}
+	return strings.ReplaceAll(left, `"duefleet/`, `"`+prefix+`/`)
+}
+
+// limited returns a fixture whose token of Consul has a policy, and an administrator's
+// fixture on the same servers.
+func (g *guarded) limited(prefix, policy string) (w, admin *fixture) {
+	g.t.Helper()
+	w = g.fixture(prefix, map[string]fleet.Topic{
+		"redis": {"password": adminPassword}, "consul": {"token": g.token(prefix, policy)},
+	})
+	return w, w.as("master.yaml", map[string]fleet.Topic{
+		"redis": {"password": adminPassword}, "consul": {"token": masterToken},
+	})
+}
+
 // testMissingCommand removes one command each: the claiming script uses GET, the counting
 // one ZCARD, and the scheduling one ZADD.
 func testMissingCommand(g *guarded, least rights) {
@@ -352,16 +375,8 @@ func testMissingWrite(g *guarded) {
 // looks deleted.
 func testMissingRead(g *guarded, least rights) {
 	t := g.t
-	policy := regexp.MustCompile(`(?m)^key_prefix "duefleet/topics/".*$`).ReplaceAllString(least.consulScanner, "")
-	if policy == least.consulScanner {
-		t.Fatal("the policy has no rule for reading topics")
-	}
-	policy = strings.ReplaceAll(policy, `"duefleet/`, `"unread/`)
-	w := g.fixture("unread", map[string]fleet.Topic{
-		"redis": {"password": adminPassword}, "consul": {"token": g.token("no-read", policy)},
-	})
-	master := map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": masterToken}}
-	must(t, w.as("master.yaml", master).scanner("topic", "set", "orders", "shards=1"))
+	w, admin := g.limited("unread", withoutRule(t, least.consulScanner, `key_prefix "duefleet/topics/"`, "unread"))
+	must(t, admin.scanner("topic", "set", "orders", "shards=1"))
 	words := []string{"unread/topics/", "Permission denied", "consul.token", "policy"}
 	checkError(t, "scanner check", w.scanner("check"), 1, words...)
 	w.awaitTold(w.startUnready(), "consul", words...)
@@ -372,17 +387,13 @@ func testMissingRead(g *guarded, least rights) {
 // installations. It can set and remove topics, and the error names the missing right.
 func testMissingHistory(g *guarded, least rights) {
 	t := g.t
-	policy := regexp.MustCompile(`(?m)^key_prefix "duefleet/history/".*$`).ReplaceAllString(least.consulTopic, "")
-	if policy == least.consulTopic {
-		t.Fatal("the policy has no rule for the history")
-	}
+	const rule = `key_prefix "duefleet/history/"`
+	words := []string{"the change is not in its history", "Permission denied", "consul.token", "policy"}
+	fixtures := map[string]*fixture{}
 	for name, more := range map[string]string{"unkept": "",
-		"read-only": `key_prefix "duefleet/history/" { policy = "read" }`} {
-		w := g.fixture(name, map[string]fleet.Topic{
-			"redis":  {"password": adminPassword},
-			"consul": {"token": g.token("history-"+name, strings.ReplaceAll(policy+more, `"duefleet/`, `"`+name+`/`))},
-		})
-		words := []string{"the change is not in its history", "Permission denied", "consul.token", "policy"}
+		"read-only": `key_prefix "read-only/history/" { policy = "read" }`} {
+		w, _ := g.limited(name, withoutRule(t, least.consulTopic, rule, name)+more)
+		fixtures[name] = w
 		for _, verb := range [][]string{{"set", "orders", "shards=1", "--no-wait"},
 			{"set", "orders", "shards=2", "--no-wait"}, {"rm", "orders", "--yes"}} {
 			if out := must(t, w.scanner(append([]string{"topic"}, verb...)...)); !holdsLine(out.Stderr, "topic orders: ",
@@ -391,27 +402,17 @@ func testMissingHistory(g *guarded, least rights) {
 			}
 		}
 	}
-	w := g.fixture("unkept", map[string]fleet.Topic{"redis": {"password": adminPassword},
-		"consul": {"token": g.token("no-history", strings.ReplaceAll(policy, `"duefleet/`, `"unkept/`))}})
-	checkError(t, "topic history", w.scanner("topic", "history", "orders"), 1, "unkept/history/orders",
+	checkError(t, "topic history", fixtures["unkept"].scanner("topic", "history", "orders"), 1, "unkept/history/orders",
 		"Permission denied", "consul.token", "policy")
-	w.stop()
+	fixtures["unkept"].stop()
 }
 
 // testMissingService: a scanner whose token may not register it works. It warns of that
 // once, however often it tries, and /readyz shows it.
 func testMissingService(g *guarded, least rights) {
 	t := g.t
-	policy := regexp.MustCompile(`(?m)^service .*$`).ReplaceAllString(least.consulScanner, "")
-	if policy == least.consulScanner {
-		t.Fatal("the policy has no rule for registering")
-	}
-	policy = strings.ReplaceAll(policy, `"duefleet/`, `"unlisted/`)
-	w := g.fixture("unlisted", map[string]fleet.Topic{
-		"redis": {"password": adminPassword}, "consul": {"token": g.token("no-service", policy)},
-	})
-	master := map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": masterToken}}
-	must(t, w.as("master.yaml", master).scanner("topic", "set", "orders", "shards=1", "declare.queue=unlisted"))
+	w, admin := g.limited("unlisted", withoutRule(t, least.consulScanner, "service ", "unlisted"))
+	must(t, admin.scanner("topic", "set", "orders", "shards=1", "declare.queue=unlisted"))
 	w.start(1)
 	s := w.scanners[0]
 	words := []string{"service:write", "Permission denied", "consul.token", "policy"}

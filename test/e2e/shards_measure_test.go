@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
@@ -101,18 +102,14 @@ func TestMeasureDrainOfManyShards(t *testing.T) { //nolint:paralleltest // it ha
 func processTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	// The name, in brackets, may contain anything, so count from its end.
 	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	const user, system, clockTick = 11, 12, 10 * time.Millisecond
 	var ticks int64
 	for _, at := range []int{user, system} {
 		n, err := strconv.ParseInt(fields[at], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		ticks += n
 	}
 	return time.Duration(ticks) * clockTick
@@ -122,9 +119,7 @@ func processTime(t *testing.T, pid int) time.Duration {
 func (w *fixture) redisTime() time.Duration {
 	w.t.Helper()
 	info, err := w.redis.Info(w.t.Context(), "cpu").Result()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	var total float64
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -132,9 +127,7 @@ func (w *fixture) redisTime() time.Duration {
 			continue
 		}
 		seconds, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, err)
 		total += seconds
 	}
 	return time.Duration(total * float64(time.Second))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -20,9 +21,7 @@ func TestAScannerOfAnotherSourceChangesNothing(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
 	server, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: filepath.Join(t.TempDir(), "consul")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	w := consulSource(t, server.Addr(), "duefleet")
 	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 3}))
@@ -61,19 +60,13 @@ func TestAScannerOfAnotherSourceChangesNothing(t *testing.T) {
 	}
 	w.holds("three shards, and the fleet's document", 3*time.Second, unchanged)
 
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Kill())
 	for _, s := range w.scanners[:2] {
-		if err := s.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.Kill())
 	}
 	w.holds("the same while only the scanner with a file lives", 5*time.Second, unchanged)
 	for _, s := range w.scanners[:2] {
-		if err := s.Start(wait.Context(t)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.Start(wait.Context(t)))
 	}
 	w.send("orders", "without", 100)
 	wait.For(t, "tasks by the fleet's document", func() bool { return w.recorder.Ledger.Missing() == 0 })

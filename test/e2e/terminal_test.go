@@ -11,6 +11,7 @@ import (
 
 	consul "github.com/hashicorp/consul/api"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -28,9 +29,7 @@ func TestLoadOnATerminal(t *testing.T) {
 	}
 	lines.WriteString("{}\n")
 	tasks := filepath.Join(t.TempDir(), "tasks.ndjson")
-	if err := os.WriteFile(tasks, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(tasks, []byte(lines.String()), 0o600))
 	out, err := fleet.Command{
 		Path: programs.Producer, Args: []string{"load", "--topic", "orders", "--file", tasks, "--config",
 			w.file(producerRole)}, Terminal: true,
@@ -38,9 +37,7 @@ func TestLoadOnATerminal(t *testing.T) {
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if out.Code != 1 || !strings.HasPrefix(out.Stdout, "5001 lines: 5000 scheduled, 0 existing, 1 bad in ") {
 		t.Errorf("code %d, it prints %q; want 1 and the summary", out.Code, out.Stdout)
 	}
@@ -64,9 +61,7 @@ func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(2)
-	if err := w.scanners[0].Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.scanners[0].Signal(syscall.SIGINT))
 	if code, err := w.scanners[0].Wait(wait.Context(t)); err != nil || code != 0 {
 		t.Errorf("code %d, %v; want 0", code, err)
 	}
@@ -92,21 +87,15 @@ func TestSecondSignal(t *testing.T) {
 			w.write()
 			w.start(1)
 			s := w.scanners[0]
-			if err := server.Pause(); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, server.Pause())
+			check.OK(t, s.Signal(sig))
 			wait.For(t, "the scanner to stop", func() bool { return strings.Contains(w.log(s), "scanner stops") })
 			// The system drops a signal if the same one is still pending, so repeat it.
 			wait.For(t, "the end at a second signal", rarely(func() bool { return ended(s) || s.Signal(sig) != nil }))
 			if code, err := s.Wait(t.Context()); err != nil || code != -1 {
 				t.Errorf("code %d, %v; want it ended by the signal", code, err)
 			}
-			if err := server.Resume(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, server.Resume())
 			w.checkLogs()
 			w.scanners = nil
 		})
@@ -127,10 +116,9 @@ func TestCheckConsul(t *testing.T) {
 		"invoices": "exchange: billing\nshards: 5000\nlease: 2 hours\n",
 		"mails":    "{\"shards\": 4, \"colour\": \"red\"}",
 	} {
-		if _, err := w.kv().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/" + name, Value: []byte(doc)},
-			nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.kv().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/" + name, Value: []byte(doc)},
+			nil)
+		check.OK(t, err)
 	}
 	out := w.scanner("check")
 	checkError(t, "bad documents", out, 1, "2 of 3 topics' documents in consul have mistakes")
@@ -147,9 +135,7 @@ func TestCheckConsul(t *testing.T) {
 		}
 	}
 	addr, err := fleet.FreeAddress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	w.settings.ConsulAddr = addr
 	w.write()
 	checkError(t, "Consul away", w.scanner("check"), 1, "the file is good", addr)

@@ -16,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -57,9 +58,8 @@ func consulSource(t *testing.T, addr, prefix string) *source {
 	spoil := func(topic string) {
 		t.Helper()
 		pair := &consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/" + topic, Value: []byte("shards: 99999\n")}
-		if _, err := w.kv().Put(pair, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.kv().Put(pair, nil)
+		check.OK(t, err)
 	}
 	return &source{fixture: w, set: set, spoil: spoil}
 }
@@ -67,9 +67,7 @@ func consulSource(t *testing.T, addr, prefix string) *source {
 func (w *fixture) kv() *consul.KV {
 	w.t.Helper()
 	client, err := consul.NewClient(&consul.Config{Address: w.settings.ConsulAddr})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	return client.KV()
 }
 
@@ -286,9 +284,7 @@ func TestShardsWhileFull(t *testing.T) {
 			w.send("orders", fmt.Sprint("m", m), 50)
 		}
 		wait.Progress(w.t, "the changes of tasks", w.recorder.Ledger.Count, func() bool { return len(done) == 1 })
-		if err := <-done; err != nil {
-			w.t.Fatal(err)
-		}
+		check.OK(w.t, <-done)
 		w.hasten(far)
 		w.check()
 	})
@@ -445,9 +441,7 @@ func TestHangup(t *testing.T) {
 	w.write()
 	rest := w.keepWriting()
 	for _, s := range w.scanners {
-		if err := s.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.Signal(syscall.SIGHUP))
 	}
 	for _, s := range w.scanners {
 		wait.For(t, "2 shards to be applied", rarely(func() bool {
@@ -457,13 +451,9 @@ func TestHangup(t *testing.T) {
 	}
 	rest()
 	wait.For(w.t, "2 shards", rarely(func() bool { return w.status().Topic("orders").Shards == 2 }))
-	if err := os.Remove(w.config); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Remove(w.config))
 	for _, s := range w.scanners {
-		if err := s.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.Signal(syscall.SIGHUP))
 	}
 	w.send("orders", "o", 10)
 	w.arrive("tasks although the file is gone")
@@ -486,13 +476,9 @@ func TestHangupWithConsul(t *testing.T) {
 	if err == nil {
 		err = fleet.WriteFile(w.config, text)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	s := w.scanners[0]
-	if err := s.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.Signal(syscall.SIGHUP))
 	wait.For(t, "the log to say what a restart would change",
 		rarely(func() bool { return strings.Contains(w.log(s), "key=rabbitmq.urls") }))
 	for _, want := range []string{"documents are always watched", "key=redis.password", "key=redis.prefix",
@@ -514,9 +500,7 @@ func TestHangupWithConsul(t *testing.T) {
 func (w *fixture) keepWriting() (rest func()) {
 	w.t.Helper()
 	text, err := os.ReadFile(w.config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	ctx, stop := context.WithCancel(w.t.Context())
 	write := func(n int) {
 		next := w.config + ".next"

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -50,22 +50,16 @@ func TestWatchOnAFleet(t *testing.T) {
 	w.keep(large, "outage", 200)
 
 	for _, s := range both {
-		if err := s.Resize(40, 10); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.Resize(40, 10))
 	}
 	w.shows(both, "cut: 40x10 is small")
 	for i, keys := range []string{"q", "\x03"} {
-		if err := both[i].Type(keys); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, both[i].Type(keys))
 		if code, err := both[i].Wait(wait.Context(t)); code != 0 || err != nil {
 			t.Errorf("after %q: code %d, %v", keys, code, err)
 		}
 	}
-	if err := toRabbitMQ.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, toRabbitMQ.Start())
 	letGo()
 	w.settled(64)
 }
@@ -74,15 +68,8 @@ func TestWatchOnAFleet(t *testing.T) {
 func (w *fixture) cutOff() *toxiproxy.Proxy {
 	w.t.Helper()
 	u, err := url.Parse(w.settings.RabbitMQURL)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, "rabbitmq", "127.0.0.1:0", u.Host)
-	if err := proxy.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(proxy.Stop)
+	check.OK(w.t, err)
+	proxy := faults.Proxy(w.t, faults.Local, u.Host)
 	u.Host = proxy.Listen
 	w.scannerEnv = []string{"DUEFLEET_RABBITMQ_URLS=" + u.String()}
 	return proxy
@@ -94,13 +81,9 @@ func (w *fixture) watch(columns, rows int) *fleet.Screen {
 	s, err := fleet.StartScreen(w.t.Context(), fleet.Command{
 		Path: programs.Scanner, Args: []string{"status", "--watch", "--config", w.file(operatorRole)},
 	}, columns, rows)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, err)
 	w.shows([]*fleet.Screen{s}, "orders")
-	if err := s.Type("j"); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, s.Type("j"))
 	return s
 }
 
@@ -133,7 +116,5 @@ func (w *fixture) keep(s *fleet.Screen, name string, columns int) {
 		return
 	}
 	path := filepath.Join(*captures, name+"_"+map[int]string{80: "80x24", 200: "200x60"}[columns]+".txt")
-	if err := fleet.WriteFile(path, []byte(s.Text())); err != nil {
-		w.t.Fatal(err)
-	}
+	check.OK(w.t, fleet.WriteFile(path, []byte(s.Text())))
 }

@@ -1,4 +1,5 @@
-// Package faults lets a test watch, delay, refuse and lose what a client of Redis sends.
+// Package faults lets a test watch, delay, refuse and lose what a client of Redis sends. It
+// also puts a bad network in front of a server.
 package faults
 
 import (
@@ -15,14 +16,15 @@ var ErrLost = errors.New("the reply is lost")
 
 // Request is one request of a client: a command, or a pipeline of commands.
 type Request struct {
+	// Commands may be replaced by other commands before Send.
 	Commands  []redis.Cmder
 	Pipelined bool
 
-	send func(context.Context) error
+	send func(context.Context, []redis.Cmder) error
 }
 
-// Send sends the request and waits for the reply.
-func (r Request) Send(ctx context.Context) error { return r.send(ctx) }
+// Send sends the commands and waits for the reply. It can be called several times.
+func (r Request) Send(ctx context.Context) error { return r.send(ctx, r.Commands) }
 
 // Fail gives all commands of the request an error, and returns it.
 func (r Request) Fail(err error) error {
@@ -53,6 +55,48 @@ func After(rdb redis.UniversalClient, do func(Request)) {
 		do(r)
 		return err
 	})
+}
+
+// Counts counts the commands that a client sends, pipelines left out, by their names.
+type Counts struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+// Count counts the commands that rdb sends from now on.
+func Count(rdb redis.UniversalClient) *Counts {
+	c := &Counts{n: map[string]int{}}
+	Before(rdb, func(r Request) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !r.Pipelined {
+			c.n[r.Commands[0].Name()]++
+		}
+	})
+	return c
+}
+
+// Of returns how many commands with one of the names were sent.
+func (c *Counts) Of(names ...string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		n += c.n[name]
+	}
+	return n
+}
+
+// Forget starts the counts again at 0.
+func (c *Counts) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.n)
+}
+
+// Runs reports whether a command executes the script with a text, by its hash.
+func Runs(cmd redis.Cmder, text string) bool {
+	args := cmd.Args()
+	return len(args) > 1 && args[1] == redis.NewScript(text).Hash()
 }
 
 // Steps calls do before request at, counted from 0, of those that rdb sends from now on.
@@ -127,7 +171,7 @@ func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		send := func(ctx context.Context) error { return next(ctx, cmd) }
+		send := func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) }
 		return h(ctx, Request{Commands: []redis.Cmder{cmd}, send: send})
 	}
 }
@@ -135,7 +179,6 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook implements redis.Hook.
 func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		send := func(ctx context.Context) error { return next(ctx, cmds) }
-		return h(ctx, Request{Commands: cmds, Pipelined: true, send: send})
+		return h(ctx, Request{Commands: cmds, Pipelined: true, send: next})
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -50,9 +51,7 @@ func TestADeadClientSendsNothing(t *testing.T) {
 	t.Cleanup(func() { _ = other.Close() })
 	dead := errors.New("dead")
 	faults.Die(rdb, 1, dead)
-	if err := rdb.Incr(t.Context(), key).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, rdb.Incr(t.Context(), key).Err())
 	cmds, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.Incr(t.Context(), key)
 		p.Incr(t.Context(), key)
@@ -104,5 +103,41 @@ func TestAroundReplacesRequests(t *testing.T) {
 	faults.Around(rdb, func(_ context.Context, r faults.Request) error { return r.Fail(refused) })
 	if err := rdb.Incr(t.Context(), key).Err(); !errors.Is(err, refused) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestARequestCanBeSentInParts: a pipeline goes out in two parts, and each command has its
+// own reply.
+func TestARequestCanBeSentInParts(t *testing.T) {
+	t.Parallel()
+	rdb, key := client(t)
+	sent := faults.Count(rdb)
+	faults.Around(rdb, func(ctx context.Context, r faults.Request) error {
+		if !r.Pipelined || r.Commands[0].Name() != "incr" { // a new connection has a pipeline of its own
+			return r.Send(ctx)
+		}
+		first, second := r, r
+		first.Commands, second.Commands = r.Commands[:1], r.Commands[1:]
+		return errors.Join(first.Send(ctx), rdb.Incr(ctx, key).Err(), second.Send(ctx))
+	})
+	var one, three *redis.IntCmd
+	_, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		one, three = p.Incr(t.Context(), key), p.Incr(t.Context(), key)
+		return nil
+	})
+	check.OK(t, err)
+	check.Equal(t, "the first part", one.Val(), 1)
+	check.Equal(t, "the second part", three.Val(), 3)
+	check.Equal(t, "counted outside pipelines", sent.Of("get", "incr"), 1)
+	sent.Forget()
+	check.Equal(t, "counted since then", sent.Of("incr"), 0)
+}
+
+func TestAScriptIsKnownByItsText(t *testing.T) {
+	t.Parallel()
+	const text = "return 1"
+	hash := redis.NewScript(text).Hash()
+	for want, args := range map[bool][]any{true: {"evalsha", hash, 0}, false: {"get", text}} {
+		check.Equal(t, "runs", faults.Runs(redis.NewCmd(t.Context(), args...), text), want)
 	}
 }

@@ -4,6 +4,8 @@ package goldenfile
 import (
 	"os"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // Check compares got with the file at path. If update is true, it first writes got to
@@ -11,9 +13,7 @@ import (
 func Check(t testing.TB, path, got string, update bool, how string) {
 	t.Helper()
 	if update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(path, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {

@@ -236,7 +236,7 @@ func (v *mover) handOver(ctx context.Context, export shard.Exported, wanted int)
 	}
 	n := 0
 	if len(gone) > 0 {
-		n, err = v.topic.Shard(v.shard).Settle(ctx, gone)
+		n, err = v.topic.Shard(v.shard).RemoveExported(ctx, gone)
 		errs = append(errs, err)
 	}
 	return n < wanted, errors.Join(errs...)

@@ -3,8 +3,6 @@ package machine_test
 import (
 	"cmp"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 )
 
 // clockKey holds the drawn clock, in ms.
@@ -31,8 +30,8 @@ var scripts = []string{
 // a defect.
 type script struct{ name, text, sha string }
 
-// interceptor is a go-redis hook. It replaces the scripts on their way, answers TIME with
-// the drawn clock, and stops actors before every command.
+// interceptor replaces the scripts on their way, answers TIME with the drawn clock, and
+// stops actors before every command.
 type interceptor struct {
 	scripts map[string]script // by the SHA-1 of the product's text
 	now     int64
@@ -69,41 +68,38 @@ func amqpBody(payload string) []byte {
 	return b
 }
 
-func hash(text string) string {
-	sum := sha1.Sum([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
+func hash(text string) string { return redis.NewScript(text).Hash() }
 
-func (l *interceptor) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *interceptor) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if clock, ok := cmd.(*redis.TimeCmd); ok {
-			clock.SetVal(time.UnixMilli(l.now))
-			return nil
-		}
-		name := l.change(cmd)
-		send := func() error { return l.send(ctx, cmd, next) }
-		a, ok := ctx.Value(actorKey{}).(*actor)
-		if !ok {
-			return send()
-		}
-		a.noteOp(name, cmd)
-		if name == "put" && a.op != nil && a.op.amqp {
-			args := cmd.Args()
-			args[len(args)-1] = amqpBody(a.op.name)
-		}
-		return a.call(name, send, func() { l.extend(name, cmd) })
-	}
-}
-
-func (l *interceptor) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
+// around takes the place of a request.
+func (l *interceptor) around(ctx context.Context, r faults.Request) error {
+	if r.Pipelined {
+		for _, cmd := range r.Commands {
 			l.change(cmd)
 		}
-		return next(ctx, cmds)
+		return r.Send(ctx)
 	}
+	cmd := r.Commands[0]
+	if clock, ok := cmd.(*redis.TimeCmd); ok {
+		clock.SetVal(time.UnixMilli(l.now))
+		return nil
+	}
+	name := l.change(cmd)
+	send := func() error {
+		if scan, ok := cmd.(*redis.ScanCmd); ok {
+			return l.scan(ctx, scan, r)
+		}
+		return r.Send(ctx)
+	}
+	a, ok := ctx.Value(actorKey{}).(*actor)
+	if !ok {
+		return send()
+	}
+	a.noteOp(name, cmd)
+	if name == "put" && a.op != nil && a.op.amqp {
+		args := cmd.Args()
+		args[len(args)-1] = amqpBody(a.op.name)
+	}
+	return a.call(name, send, func() { l.extend(name, cmd) })
 }
 
 // change replaces the script of a command, if it has one, and returns the command's name.
@@ -138,20 +134,14 @@ func (l *interceptor) extend(name string, cmd redis.Cmder) {
 	}
 }
 
-func (l *interceptor) send(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if scan, ok := cmd.(*redis.ScanCmd); ok {
-		return l.scan(ctx, scan, next)
-	}
-	return next(ctx, cmd)
-}
-
 // scan answers ZSCAN in an order that is the same in each run. Redis's own order isn't:
 // it depends on a random hash seed of the server. Like Redis, scan goes through the
 // members in the order of a hash, so it gives the same guarantee as ZSCAN.
-func (l *interceptor) scan(ctx context.Context, scan *redis.ScanCmd, next redis.ProcessHook) error {
+func (l *interceptor) scan(ctx context.Context, scan *redis.ScanCmd, r faults.Request) error {
 	args := scan.Args()
 	members := redis.NewStringSliceCmd(ctx, "zrange", args[1], 0, -1)
-	if err := next(ctx, members); err != nil {
+	r.Commands = []redis.Cmder{members}
+	if err := r.Send(ctx); err != nil {
 		return err
 	}
 	ids := members.Val()

@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -45,9 +47,7 @@ func client(t *testing.T, d defect) interceptedClient {
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	l, err := newInterceptor(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rdb.AddHook(l)
+	check.OK(t, err)
+	faults.Around(rdb, l.around)
 	return interceptedClient{rdb, l}
 }

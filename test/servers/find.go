@@ -12,6 +12,10 @@ import (
 // tools that it built.
 const cachedTools = ".dev/bin"
 
+// chosenVar names a folder whose programs win over those that are installed. make compat
+// sets it, to test with servers of other versions.
+const chosenVar = "DUEFLEET_SERVERS"
+
 // known tells where a server may be installed besides PATH, and how to install it.
 type known struct {
 	// before are paths that win over PATH.
@@ -47,13 +51,16 @@ func knownServer(name string) (known, bool) {
 }
 
 // Find returns the path of redis-server, rabbitmq-server, consul or a program of
-// PostgreSQL. It searches PATH, the folders where Debian and Homebrew install them, and
-// the tools that make has built. The error is one line that names the missing program and
-// the command that installs it.
+// PostgreSQL. It searches the folder that DUEFLEET_SERVERS names, PATH, the folders where
+// Debian and Homebrew install them, and the tools that make has built. The error is one
+// line that names the missing program and the command that installs it.
 func Find(name string) (string, error) {
 	k, ok := knownServer(name)
 	if !ok {
 		return "", fmt.Errorf("find %s: not a server that tests know", name)
+	}
+	if path := findChosen(name); path != "" {
+		return path, nil
 	}
 	if path := firstExecutable(k.before); path != "" {
 		return path, nil
@@ -68,6 +75,15 @@ func Find(name string) (string, error) {
 		return path, nil
 	}
 	return "", fmt.Errorf("%s is not installed; to install it: %s", name, k.install)
+}
+
+// findChosen looks in the folder that the variable names.
+func findChosen(name string) string {
+	dir := os.Getenv(chosenVar)
+	if dir == "" {
+		return ""
+	}
+	return firstExecutable([]string{filepath.Join(dir, name)})
 }
 
 // findCached looks for cachedTools in the working directory and above it, because tests

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -18,9 +19,7 @@ func startRedis(t *testing.T, cfg servers.RedisConfig) *servers.Redis {
 	t.Helper()
 	servertest.Need(t, "redis-server")
 	r, err := servers.StartRedis(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = r.Kill() })
 	return r
 }
@@ -52,27 +51,21 @@ func dial(t *testing.T, r *servers.Redis) *redis.Client {
 func put(t *testing.T, url, value string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(value))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	do(t, req)
 }
 
 func get(t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return do(t, req)
 }
 
 func do(t *testing.T, req *http.Request) string {
 	t.Helper()
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -18,13 +19,9 @@ func TestPostgres(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "postgres", "initdb", "pg_isready", "psql")
 	psql, err := servers.Find("psql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	server, err := servers.StartPostgres(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
 	ask := func(statement string) string {
 		t.Helper()
@@ -35,16 +32,12 @@ func TestPostgres(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	ask("CREATE TABLE kept AS SELECT 42 AS n")
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Restart(t.Context()))
 	if got := ask("SELECT n FROM kept"); got != "42" {
 		t.Errorf("after a restart it holds %q", got)
 	}
 	files := filepath.Dir(server.Log())
-	if err := server.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Close(t.Context()))
 	if _, err := os.Stat(files); !os.IsNotExist(err) {
 		t.Errorf("its files are left: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -18,16 +19,12 @@ func TestStopKillsWhenOutOfTime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	sh, err := exec.LookPath("sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	deaf := &process{
 		name: "deaf", path: sh, dir: dir, log: filepath.Join(dir, "log"),
 		args: []string{"-c", "trap '' TERM; echo deaf; while :; do sleep 60; done"}, env: os.Environ(),
 	}
-	if err := deaf.start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, deaf.start())
 	t.Cleanup(func() { _ = deaf.kill() })
 	wait.For(t, "the child to ignore SIGTERM", func() bool { return strings.Contains(Tail(deaf.log), "deaf") })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -45,23 +42,16 @@ func TestStopKillsWhenOutOfTime(t *testing.T) {
 func TestTempDirSweeps(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	gone := exec.CommandContext(t.Context(), "true")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, gone.Run())
 	left := filepath.Join(os.TempDir(), "duefleet-sweep-"+strconv.Itoa(gone.Process.Pid)+"-1")
 	other := filepath.Join(os.TempDir(), "duefleet-other-"+strconv.Itoa(gone.Process.Pid)+"-1")
 	for _, dir := range []string{left, other} {
-		if err := os.Mkdir(dir, 0o750); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Mkdir(dir, 0o750))
 	}
 	first, err := TempDir("sweep")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := TempDir("sweep"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	_, err = TempDir("sweep")
+	check.OK(t, err)
 	if _, err := os.Stat(left); err == nil {
 		t.Error("the folder of a process that ended is still there")
 	}

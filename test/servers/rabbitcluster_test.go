@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -18,9 +19,7 @@ func TestRabbitMQCluster(t *testing.T) {
 	servertest.Need(t, "rabbitmq-server")
 	ctx := t.Context()
 	c, err := servers.StartRabbitMQCluster(ctx, servers.RabbitMQClusterConfig{Dir: t.TempDir(), Nodes: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := c.Kill(); err != nil {
 			t.Error(err)
@@ -43,21 +42,13 @@ func TestRabbitMQCluster(t *testing.T) {
 		}
 		return err
 	}
-	if err := declare(c.Nodes[2].URL("/"), false); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, declare(c.Nodes[2].URL("/"), false))
 	leader, err := c.Leader(ctx, "q", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := leader.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, leader.Kill())
 	wait.For(t, "another leader", func() bool {
 		now, err := c.Leader(ctx, "q", leader)
 		return err == nil && now != leader && declare(now.URL("/"), true) == nil
 	})
-	if err := leader.Restart(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, leader.Restart(ctx))
 }

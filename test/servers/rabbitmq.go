@@ -151,9 +151,8 @@ func (r *RabbitMQ) DeleteVhost(ctx context.Context, name string) error {
 	return err
 }
 
-// answers returns nil once a client can log in to the default vhost and the HTTP API
-// answers, if it is enabled.
-func (r *RabbitMQ) answers(ctx context.Context) error {
+// connect logs in to the default vhost.
+func (r *RabbitMQ) connect(ctx context.Context) (*amqp.Connection, error) {
 	dial := func(network, addr string) (net.Conn, error) {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, network, addr)
@@ -162,7 +161,13 @@ func (r *RabbitMQ) answers(ctx context.Context) error {
 		}
 		return conn, conn.SetDeadline(time.Now().Add(askLimit))
 	}
-	conn, err := amqp.DialConfig(r.URL("/"), amqp.Config{Dial: dial})
+	return amqp.DialConfig(r.URL("/"), amqp.Config{Dial: dial})
+}
+
+// answers returns nil once a client can log in to the default vhost and the HTTP API
+// answers, if it is enabled.
+func (r *RabbitMQ) answers(ctx context.Context) error {
+	conn, err := r.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -273,6 +278,9 @@ func epmdProcess(path, dir string, port int) *process {
 }
 
 func findEpmd() (string, error) {
+	if path := findChosen("epmd"); path != "" {
+		return path, nil
+	}
 	if path, err := exec.LookPath("epmd"); err == nil {
 		return path, nil
 	}

@@ -2,11 +2,13 @@ package servers_test
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -25,41 +27,34 @@ func TestTwoRabbitMQNodes(t *testing.T) {
 	if one == nil || two == nil {
 		t.FailNow()
 	}
-	if err := one.AddVhost(t.Context(), "only/here"); err != nil {
-		t.Fatal(err)
+	version, err := one.Version(t.Context())
+	if err != nil || !regexp.MustCompile(`^RabbitMQ \d+\.\d+\.\d+$`).MatchString(version) {
+		t.Errorf("got %q, %v", version, err)
 	}
+	check.OK(t, one.AddVhost(t.Context(), "only/here"))
 	checkVhost(t, one, true)
 	checkVhost(t, two, false)
 
 	publish(t, one.URL("only/here"))
 	// On a busy machine, a node killed within a second after a declare can lose the queue
 	// and its confirmed messages.
-	if _, err := one.Ctl(t.Context(), "eval", "mnesia:dump_log()."); err != nil {
-		t.Fatal(err)
-	}
+	_, err = one.Ctl(t.Context(), "eval", "mnesia:dump_log().")
+	check.OK(t, err)
 	other, err := amqp.Dial(two.URL("/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer other.Close()
 	if other.Config.Heartbeat.Seconds() != 7 {
 		t.Errorf("the heartbeat is %s, want the 7s of Conf", other.Config.Heartbeat)
 	}
-	if err := one.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := one.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, one.Kill())
+	check.OK(t, one.Restart(t.Context()))
 	if got := consume(t, one.URL("only/here")); got != "kept" {
 		t.Errorf("the queue holds %q after a crash, want kept", got)
 	}
 	if other.IsClosed() {
 		t.Error("the other node lost its connection")
 	}
-	if err := one.DeleteVhost(t.Context(), "only/here"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, one.DeleteVhost(t.Context(), "only/here"))
 	checkVhost(t, one, false)
 }
 
@@ -74,13 +69,9 @@ func TestVhostWithoutManagement(t *testing.T) {
 	if node.ManagementURL() != "" {
 		t.Errorf("the management URL is %q, want none", node.ManagementURL())
 	}
-	if err := node.AddVhost(t.Context(), "v"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, node.AddVhost(t.Context(), "v"))
 	publish(t, node.URL("v"))
-	if err := node.DeleteVhost(t.Context(), "v"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, node.DeleteVhost(t.Context(), "v"))
 	conn, err := amqp.Dial(node.URL("v"))
 	if err == nil {
 		_ = conn.Close()
@@ -96,9 +87,7 @@ func TestVhostWithoutManagement(t *testing.T) {
 func checkVhost(t *testing.T, node *servers.RabbitMQ, want bool) {
 	t.Helper()
 	out, err := node.Ctl(t.Context(), "list_vhosts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := strings.Contains(out, "only/here"); got != want {
 		t.Errorf("the node at %s has the vhost: %t, want %t", node.URL("/"), got, want)
 	}
@@ -108,17 +97,12 @@ func checkVhost(t *testing.T, node *servers.RabbitMQ, want bool) {
 func publish(t *testing.T, url string) {
 	t.Helper()
 	ch := servertest.Channel(t, url)
-	if err := ch.Confirm(false); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, ch.Confirm(false))
+	_, err := ch.QueueDeclare("q", true, false, false, false, nil)
+	check.OK(t, err)
 	msg := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("kept")}
 	confirm, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", "q", true, false, msg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
 		t.Fatalf("confirm: %t, %v", ok, err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -20,9 +21,7 @@ func TestRedisCluster(t *testing.T) {
 	ctx := t.Context()
 	c, err := servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3, Replicas: 1,
 		Timeout: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := c.Kill(); err != nil {
 			t.Error(err)
@@ -31,9 +30,7 @@ func TestRedisCluster(t *testing.T) {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: c.Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
 	for _, key := range []string{"a{1}", "b{1}", "c{2}", "d{3}"} {
-		if err := client.Set(ctx, key, key, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, client.Set(ctx, key, key, 0).Err())
 	}
 	from := master(t, c, "{1}")
 	to := c.Nodes[0]
@@ -41,12 +38,8 @@ func TestRedisCluster(t *testing.T) {
 		to = c.Nodes[1]
 	}
 	slot, err := client.ClusterKeySlot(ctx, "{1}").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.MoveSlot(ctx, int(slot), to, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, c.MoveSlot(ctx, int(slot), to, 0))
 	if now := master(t, c, "{1}"); now != to {
 		t.Errorf("the slot is at %s, want %s", now.Addr(), to.Addr())
 	}
@@ -55,9 +48,7 @@ func TestRedisCluster(t *testing.T) {
 			t.Errorf("after its slot moved %s holds %q, %v", key, got, err)
 		}
 	}
-	if err := to.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, to.Kill())
 	wait.For(t, "a replica to take over", func() bool {
 		now, err := c.Master(ctx, "{1}")
 		return err == nil && now != to
@@ -67,9 +58,7 @@ func TestRedisCluster(t *testing.T) {
 func master(t *testing.T, c *servers.RedisCluster, key string) *servers.Redis {
 	t.Helper()
 	n, err := c.Master(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return n
 }
 

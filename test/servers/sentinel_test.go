@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -20,9 +21,7 @@ func TestRedisSentinels(t *testing.T) {
 	ctx := t.Context()
 	s, err := servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: t.TempDir(), Replicas: 2, Sentinels: 3,
 		DownAfter: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := s.Kill(); err != nil {
 			t.Error(err)
@@ -31,29 +30,19 @@ func TestRedisSentinels(t *testing.T) {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: s.Addrs(), MasterName: servers.MasterName})
 	t.Cleanup(func() { _ = client.Close() })
 	first, err := s.Master(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := role(t, first); got != "master" {
 		t.Fatalf("the sentinels name a %s", got)
 	}
-	if err := client.Set(ctx, "a", "kept", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Do(ctx, "WAIT", 2, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, client.Set(ctx, "a", "kept", 0).Err())
+	check.OK(t, client.Do(ctx, "WAIT", 2, 0).Err())
+	check.OK(t, first.Kill())
 	wait.For(t, "another master", func() bool {
 		now, err := s.Master(ctx)
 		return err == nil && now != first
 	})
 	wait.For(t, "the client to find it", func() bool { return client.Get(ctx, "a").Val() == "kept" })
-	if err := first.Restart(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, first.Restart(ctx))
 	wait.For(t, "the former master to follow", func() bool { return role(t, first) == "slave" })
 }
 

@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -42,9 +44,7 @@ func TestRestartKeepsPortAndData(t *testing.T) {
 		"none": func() error { return nil },
 	}
 	for name, end := range ends {
-		if err := client.Set(t.Context(), name, "kept", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, client.Set(t.Context(), name, "kept", 0).Err())
 		addr, pid := r.Addr(), r.PID()
 		if err := end(); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -72,21 +72,15 @@ func TestPause(t *testing.T) {
 	client := dial(t, r)
 	impatient := redis.NewClient(&redis.Options{Addr: r.Addr(), ReadTimeout: 200 * time.Millisecond, MaxRetries: -1})
 	t.Cleanup(func() { _ = impatient.Close() })
-	if err := r.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Pause())
 	if err := impatient.Ping(t.Context()).Err(); err == nil {
 		t.Error("a paused server answered")
 	}
-	if err := r.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Resume())
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("after Resume: %v", err)
 	}
-	if err := r.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Pause())
 	if err := r.Stop(t.Context()); err != nil {
 		t.Errorf("stop a paused server: %v", err)
 	}
@@ -102,9 +96,8 @@ func TestStartSaysWhy(t *testing.T) {
 	servertest.Need(t, "redis-server")
 	first := startRedis(t, servers.RedisConfig{Dir: t.TempDir()})
 	var port int
-	if _, err := fmt.Sscanf(first.Addr(), "127.0.0.1:%d", &port); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscanf(first.Addr(), "127.0.0.1:%d", &port)
+	check.OK(t, err)
 	tests := map[string]struct {
 		cfg  servers.RedisConfig
 		want string
@@ -133,17 +126,11 @@ func TestConsulRestartKeepsData(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
 	c, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = c.Kill() })
 	put(t, "http://"+c.Addr()+"/v1/kv/topics/a", "shards: 4")
-	if err := c.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.Kill())
+	check.OK(t, c.Restart(t.Context()))
 	if got := get(t, "http://"+c.Addr()+"/v1/kv/topics/a?raw"); got != "shards: 4" {
 		t.Errorf("the key holds %q, want shards: 4", got)
 	}
@@ -158,21 +145,43 @@ func TestFind(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	tools := ".dev/bin"
-	if err := os.MkdirAll(tools, 0o750); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.MkdirAll(tools, 0o750))
 	if err := os.WriteFile(tools+"/consul", nil, 0o700); err != nil { //nolint:gosec // it must be executable
 		t.Fatal(err)
 	}
-	if err := os.Mkdir("below", 0o750); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir("below", 0o750))
 	t.Chdir("below")
 	if path, err := servers.Find("consul"); err != nil || !strings.HasSuffix(path, tools+"/consul") {
 		t.Errorf("found %q, %v; want the one that make built", path, err)
 	}
 	if _, err := servers.Find("kafka"); err == nil {
 		t.Error("found kafka")
+	}
+}
+
+// TestFindChosen: a program in the folder that DUEFLEET_SERVERS names wins, and other
+// programs are found as usual.
+func TestFindChosen(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("DUEFLEET_SERVERS", dir)
+	chosen := dir + "/redis-server"
+	if err := os.WriteFile(chosen, nil, 0o700); err != nil { //nolint:gosec // it must be executable
+		t.Fatal(err)
+	}
+	if path, err := servers.Find("redis-server"); err != nil || path != chosen {
+		t.Errorf("found %q, %v; want %s", path, err, chosen)
+	}
+	if path, _ := servers.Find("rabbitmq-server"); strings.HasPrefix(path, dir) {
+		t.Errorf("found %q, which isn't there", path)
+	}
+}
+
+// TestVersion: servers report their name and version.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	version, err := startRedis(t, servers.RedisConfig{Dir: t.TempDir()}).Version(t.Context())
+	if err != nil || !regexp.MustCompile(`^(Redis|Valkey) \d+\.\d+\.\d+$`).MatchString(version) {
+		t.Errorf("got %q, %v", version, err)
 	}
 }
 
@@ -185,15 +194,11 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	cmd.Env = append(os.Environ(), parentVar+"="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if _, err := cmd.StdinPipe(); err != nil { // held open until the parent is gone
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, cmd.Start())
 	var addrs []string
 	for lines := bufio.NewScanner(out); len(addrs) < 3 && lines.Scan(); {
 		addrs = append(addrs, lines.Text())
@@ -206,9 +211,7 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 			t.Fatalf("nothing listens on %s before the parent died", addr)
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	for _, addr := range addrs {
 		wait.For(t, "nothing to listen on "+addr, func() bool { return !listening(addr) })

@@ -8,7 +8,7 @@ local FEW, SOME, MOST = 64, 32, 512
 -- returns a small hash as a whole (hash-max-listpack-entries). For a user without HSCAN,
 -- which older versions didn't need, only small hashes are pruned.
 local function some_fields(cursor, fields)
-  if redis.acl_check_cmd('HSCAN', history) then
+  if redis.acl_check_cmd('HSCAN', history, '0') then
     local reply = redis.call('HSCAN', history, cursor, 'COUNT', SOME)
     return reply[2], reply[1]
   end

@@ -8,6 +8,7 @@ local function due_of(when)
   if relative then ms = now + ms end
   if ms <= now then return now, now end
   if relative then return whole('due', ms), ms end
-  -- a digit first and last: tonumber accepts blanks, and ZADD doesn't
-  return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
+  -- from 1 to 9 first, a digit last: tonumber accepts blanks, and 0x for hexadecimal.
+  -- No ZADD accepts blanks, and Valkey 9.1's refuses 0x.
+  return ms, first > 48 and string.byte(when, -1) > 47 and when or ms
 end

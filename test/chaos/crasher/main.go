@@ -8,8 +8,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // Redis names scripts by it
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,9 +18,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fleet/member"
 )
 
 func main() {
@@ -35,43 +33,21 @@ func main() {
 func run(path string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	cfg, err := config.Load(path, os.Environ())
-	if err != nil {
-		return err
-	}
-	options, err := cfg.Redis.Options(nil)
-	if err != nil {
-		return err
-	}
-	rdb := redis.NewUniversalClient(options)
-	defer rdb.Close()
 	point, err := newCrashPoint(os.Getenv("DUEFLEET_TEST_CRASH"))
 	if err != nil {
 		return err
 	}
-	rdb.AddHook(point)
-	store, _, err := shard.Open(rdb, nil, cfg.Redis.Prefix, cfg.Redis.MinReplicas)
-	if err != nil {
-		return err
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	member, err := scanner.New(scanner.Config{
-		Settings: cfg, Source: config.NewFile(path, nil), Store: store, Instance: scanner.Instance(), Version: "crasher",
-		Log: log,
-	})
-	if err != nil {
-		return err
-	}
-	return member.Run(ctx)
+	return member.RunWith(ctx, path, os.Environ(), slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		func(rdb redis.UniversalClient) { faults.Around(rdb, point.around) })
 }
 
-// crashPoint is a redis.Hook that kills this process at its step.
+// crashPoint kills this process at its step.
 type crashPoint struct {
-	after bool
-	claim bool   // only claims that return tasks count
-	hash  string // of the script
-	later time.Duration
-	left  atomic.Int64 // executions left until the crash
+	after  bool
+	claim  bool   // only claims that return tasks count
+	script string // its text
+	later  time.Duration
+	left   atomic.Int64 // executions left until the crash
 }
 
 func newCrashPoint(text string) (*crashPoint, error) {
@@ -84,8 +60,7 @@ func newCrashPoint(text string) (*crashPoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // see above
-	p := &crashPoint{after: when == "after", claim: script == "claim", hash: hex.EncodeToString(sum[:])}
+	p := &crashPoint{after: when == "after", claim: script == "claim", script: source}
 	p.left.Store(number)
 	if later != "" {
 		p.later, err = time.ParseDuration(later)
@@ -93,49 +68,41 @@ func newCrashPoint(text string) (*crashPoint, error) {
 	return p, err
 }
 
-// DialHook implements redis.Hook.
-func (p *crashPoint) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook implements redis.Hook. It doesn't send the commands after the step.
-func (p *crashPoint) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for i, cmd := range cmds {
-			if !p.mine(cmd) || p.left.Add(-1) != 0 {
-				continue
-			}
-			if p.after {
-				i++
-			}
-			if i > 0 {
-				_ = next(ctx, cmds[:i])
-			}
-			p.crash()
-		}
-		return next(ctx, cmds)
+// around takes the place of a request. It doesn't send the commands after the step.
+func (p *crashPoint) around(ctx context.Context, r faults.Request) error {
+	if r.Pipelined {
+		return p.pipeline(ctx, r)
 	}
+	cmd := r.Commands[0]
+	mine := faults.Runs(cmd, p.script)
+	if mine && !p.after && p.left.Add(-1) == 0 {
+		p.crash()
+	}
+	err := r.Send(ctx)
+	if mine && p.after && err == nil && (!p.claim || !empty(cmd)) && p.left.Add(-1) == 0 {
+		if p.later > 0 {
+			time.AfterFunc(p.later, p.crash)
+			return err
+		}
+		p.crash()
+	}
+	return err
 }
 
-func (p *crashPoint) mine(cmd redis.Cmder) bool {
-	return len(cmd.Args()) > 1 && cmd.Args()[1] == p.hash
-}
-
-// ProcessHook implements redis.Hook.
-func (p *crashPoint) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		mine := p.mine(cmd)
-		if mine && !p.after && p.left.Add(-1) == 0 {
-			p.crash()
+func (p *crashPoint) pipeline(ctx context.Context, r faults.Request) error {
+	for i, cmd := range r.Commands {
+		if !faults.Runs(cmd, p.script) || p.left.Add(-1) != 0 {
+			continue
 		}
-		err := next(ctx, cmd)
-		if mine && p.after && err == nil && (!p.claim || !empty(cmd)) && p.left.Add(-1) == 0 {
-			if p.later > 0 {
-				time.AfterFunc(p.later, p.crash)
-				return err
-			}
-			p.crash()
+		if p.after {
+			i++
 		}
-		return err
+		if r.Commands = r.Commands[:i]; i > 0 {
+			_ = r.Send(ctx)
+		}
+		p.crash()
 	}
+	return r.Send(ctx)
 }
 
 // empty reports whether a claim returned no tasks.

@@ -19,7 +19,15 @@ import (
 // Run runs a scanner in this process, for tests of its internals. It serves the topics of
 // a configuration until ctx ends.
 func Run(ctx context.Context, path string) error {
-	cfg, err := config.Load(path, []string{"DUEFLEET_ADMIN_LISTEN=127.0.0.1:0"})
+	return RunWith(ctx, path, []string{"DUEFLEET_ADMIN_LISTEN=127.0.0.1:0"}, slog.New(slog.DiscardHandler),
+		func(redis.UniversalClient) {})
+}
+
+// RunWith is Run with an environment and a log. prepare gets the scanner's client of Redis
+// before its first request.
+func RunWith(ctx context.Context, path string, environ []string, log *slog.Logger,
+	prepare func(redis.UniversalClient)) error {
+	cfg, err := config.Load(path, environ)
 	if err != nil {
 		return err
 	}
@@ -30,13 +38,14 @@ func Run(ctx context.Context, path string) error {
 	options.ContextTimeoutEnabled = true
 	rdb := redis.NewUniversalClient(options)
 	defer rdb.Close()
+	prepare(rdb)
 	store, _, err := shard.Open(rdb, nil, cfg.Redis.Prefix, cfg.Redis.MinReplicas)
 	if err != nil {
 		return err
 	}
 	member, err := scanner.New(scanner.Config{
 		Settings: cfg, Source: config.NewFile(path, nil), Store: store,
-		Instance: scanner.Instance(), Version: "test", Log: slog.New(slog.DiscardHandler),
+		Instance: scanner.Instance(), Version: "test", Log: log,
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@
 //
 //	withservers -- go test ./...
 //
+// It first prints the versions of Redis and RabbitMQ.
+//
 // With -cluster the Redis is a cluster of three masters with a replica each.
 //
 // All test binaries of the run share these servers. Nothing outlives the run: the
@@ -70,6 +72,11 @@ func run(cluster bool, args []string) (int, error) {
 	if err := set.start(ctx, dir); err != nil {
 		return exitFailed, err
 	}
+	versions, err := set.versions(ctx)
+	if err != nil {
+		return exitFailed, err
+	}
+	fmt.Fprintln(os.Stderr, "withservers:", versions)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -169,6 +176,24 @@ func (s *shared) start(ctx context.Context, dir string) error {
 		return err
 	})
 	return g.Wait()
+}
+
+// versions returns what the store and the broker report, as in
+// "Redis 7.0.15, RabbitMQ 3.10.8".
+func (s *shared) versions(ctx context.Context) (string, error) {
+	redis := s.redis
+	if s.clustered {
+		redis = s.cluster.Nodes[0]
+	}
+	store, err := redis.Version(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask the store's version: %w", err)
+	}
+	broker, err := s.rabbitmq.Version(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask the broker's version: %w", err)
+	}
+	return store + ", " + broker, nil
 }
 
 func (s *shared) env() []string {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -45,9 +46,7 @@ func TestCommand(t *testing.T) {
 func TestCommandInterrupted(t *testing.T) {
 	t.Parallel()
 	held := filepath.Join(t.TempDir(), "held")
-	if err := syscall.Mkfifo(held, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, syscall.Mkfifo(held, 0o600))
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	reason := errors.New("the reason")
 	opened := make(chan *os.File, 1)
@@ -74,15 +73,11 @@ func TestAServerThatEndsIsNamed(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
 	redis, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	set := &shared{redis: redis}
 	ended := make(chan error, 1)
 	go func() { ended <- set.await(t.Context()) }()
-	if err := redis.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, redis.Kill())
 	if err := wait.Receive(t, "the run to notice", ended); err == nil || !strings.Contains(err.Error(), "redis.log") {
 		t.Errorf("got %v, want an error that names the server's log", err)
 	}

@@ -12,12 +12,14 @@
 package servertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -56,15 +59,11 @@ func RabbitMQ(t testing.TB) string {
 	t.Helper()
 	node := shared.rabbitmq.get(t)
 	management, addr, err := splitNode(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	vhost := unique(t)
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 	defer cancel()
-	if err := servers.AddVhost(ctx, management, vhost); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, servers.AddVhost(ctx, management, vhost))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 		defer cancel()
@@ -80,14 +79,10 @@ func RabbitMQ(t testing.TB) string {
 func Channel(t testing.TB, url string) *amqp.Channel {
 	t.Helper()
 	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: wait.Hang, Dial: amqp.DefaultDial(wait.Hang)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return ch
 }
 
@@ -129,15 +124,31 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	t.Helper()
 	Need(t, "redis-server")
 	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := server.Kill(); err != nil {
 			t.Error(err)
 		}
 	})
 	return server
+}
+
+// RedisWithUsers starts a server for one test, with the users of the ACL files in a folder.
+// The password of each is the name of its file.
+func RedisWithUsers(t testing.TB, dir string) *servers.Redis {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.acl"))
+	check.OK(t, err)
+	var users []byte
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		check.OK(t, err)
+		role := strings.TrimSuffix(filepath.Base(file), ".acl")
+		users = append(users, bytes.ReplaceAll(line, []byte("PASSWORD"), []byte(role))...)
+	}
+	file := filepath.Join(t.TempDir(), "users.acl")
+	check.OK(t, os.WriteFile(file, users, 0o600))
+	return OwnRedis(t, "--aclfile", file)
 }
 
 // Leaks is wait.Leaks for a package whose tests use servers of this package, which

@@ -10,6 +10,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestRedisSandbox: a test's keys are removed when it ends, and another test's keys stay.
@@ -23,9 +25,7 @@ func TestRedisSandbox(t *testing.T) {
 	t.Run("other", func(t *testing.T) {
 		_, other = Redis(t)
 		for _, prefix := range []string{mine, other} {
-			if err := client.Set(ctx, prefix+":key", "v", 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, client.Set(ctx, prefix+":key", "v", 0).Err())
 		}
 	})
 	if n := client.Exists(ctx, other+":key").Val(); n != 0 {
@@ -44,17 +44,12 @@ func TestRabbitMQSandbox(t *testing.T) {
 	t.Run("inner", func(t *testing.T) {
 		at = RabbitMQ(t)
 		conn, err := amqp.Dial(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer conn.Close()
 		ch, err := conn.Channel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		_, err = ch.QueueDeclare("q", true, false, false, false, nil)
+		check.OK(t, err)
 	})
 	if at == "" {
 		t.Skip("RabbitMQ is not installed")
@@ -118,16 +113,11 @@ func TestSplitNode(t *testing.T) {
 func kv(t *testing.T, method, addr, key, value string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr+"/v1/kv/"+key, strings.NewReader(value))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	check.OK(t, err)
 	return resp.StatusCode
 }

@@ -1,0 +1,97 @@
+package scanner
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/reshard"
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// inForce holds a topic's document in force. It is safe for concurrent use.
+type inForce struct {
+	document atomic.Pointer[config.Document]
+	changed  retry.Broadcast                   // fires at a new document or placement.
+	desired  atomic.Uint64                     // counts the documents with a new shard count.
+	resumed  atomic.Pointer[config.Document]   // the one whose pause has ended by itself.
+	differs  atomic.Pointer[map[string]string] // settings that aren't the defaults
+	pausing  telemetry.Switch                  // shows whether the topic is paused
+}
+
+func (f *inForce) settings() *config.Topic { return &f.document.Load().Topic }
+
+// put puts a document in force, which has passed every check. The caller then makes it
+// known with changed.Fire.
+func (f *inForce) put(doc config.Document) {
+	differs := differing(doc)
+	f.differs.Store(&differs)
+	before := f.document.Swap(&doc)
+	f.pausing.Set(f.paused())
+	if before == nil || before.Topic.Shards != doc.Topic.Shards {
+		f.desired.Add(1)
+	}
+}
+
+// aboutShards returns what the document says about the shards.
+func (f *inForce) aboutShards() reshard.Document {
+	version, s := f.desired.Load(), f.settings()
+	return reshard.Document{Shards: s.Shards, Version: version, Tick: s.Tick}
+}
+
+// await waits until holds returns true, or until ctx ends. The condition may depend only
+// on the document and the placement.
+func (f *inForce) await(ctx context.Context, holds func() bool) {
+	for ctx.Err() == nil {
+		changed := f.changed.Next()
+		if holds() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+}
+
+// paused reports whether the topic is paused and its pause hasn't ended by itself.
+func (f *inForce) paused() bool {
+	doc := f.document.Load()
+	return doc.Topic.Paused && f.resumed.Load() != doc
+}
+
+// pauseLook is how often Redis's clock is read while a pause lasts, because the clock may
+// be set. The reading is an estimate; Redis itself is asked once a minute.
+const pauseLook = time.Second
+
+// endPauses ends each pause of the topic at the time in its document, until ctx ends. A
+// pause that has ended doesn't begin again when Redis's clock is set back.
+func (f *inForce) endPauses(ctx context.Context, store *shard.Topic, log *slog.Logger) {
+	for ctx.Err() == nil {
+		doc := f.document.Load()
+		changed := func() bool { return f.document.Load() != doc }
+		end := doc.Topic.PauseEnds()
+		if end.IsZero() || f.resumed.Load() == doc {
+			f.await(ctx, changed)
+			continue
+		}
+		wait := pauseLook
+		if now, err := store.Now(ctx); err == nil { // else Redis is away, and nothing is delivered anyway
+			wait = min(wait, end.Sub(time.UnixMilli(now)))
+		}
+		if wait <= 0 {
+			f.resumed.Store(doc)
+			f.pausing.Set(f.paused())
+			log.InfoContext(ctx, "the topic's pause has ended", "paused_until", doc.Topic.PausedUntil)
+			f.changed.Fire()
+			continue
+		}
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		f.await(waiting, changed)
+		cancel()
+	}
+}

@@ -1,0 +1,48 @@
+// Package check ends a test whose result isn't as it must be.
+package check
+
+import (
+	"maps"
+	"slices"
+)
+
+// T is the part of *testing.T that a check needs. A *rapid.T has it too.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// OK ends the test if err isn't nil.
+func OK(t T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Equal ends the test unless got is want.
+func Equal[V comparable](t T, what string, got, want V) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// Refusal is the error of a wrong call, and the message that it must have. It is an alias,
+// so that tables may leave out the names of its fields.
+type Refusal = struct {
+	Err  error
+	Want string
+}
+
+// Refusals reports each refusal, by name, whose message is another one.
+func Refusals(t T, all map[string]Refusal) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if r := all[name]; r.Err == nil || r.Err.Error() != r.Want {
+			t.Errorf("%s:\n got %v\nwant %s", name, r.Err, r.Want)
+		}
+	}
+}
