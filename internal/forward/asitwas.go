@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/amqptypes"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -20,9 +21,10 @@ import (
 // than the connection's user. Such a user-id becomes a header.
 func asItWas(t *task.Task, own bool, user string) amqp.Publishing {
 	p := t.AMQP.Properties
-	headers := table(t.AMQP.Headers, ownHeaders)
+	headers := amqptypes.Table(t.AMQP.Headers, ownHeaders)
 	if own {
 		setOwn(headers, t, false)
+		headers[task.HeaderID] = t.ID
 		if t.AMQP.RoutingKey != "" {
 			headers[task.HeaderRoutingKey] = t.AMQP.RoutingKey
 		}
@@ -35,31 +37,6 @@ func asItWas(t *task.Task, own bool, user string) amqp.Publishing {
 		Priority: p.Priority, CorrelationId: p.CorrelationID, ReplyTo: p.ReplyTo, Expiration: p.Expiration,
 		MessageId: p.MessageID, Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserID, AppId: p.AppID, Body: t.Payload,
 	}
-}
-
-// table returns headers with the library's types, and room for more of them.
-func table(headers map[string]any, more int) amqp.Table {
-	t := make(amqp.Table, len(headers)+more)
-	for k, v := range headers {
-		t[k] = value(v)
-	}
-	return t
-}
-
-func value(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		return table(v, 0)
-	case []any:
-		all := make([]any, len(v))
-		for i := range v {
-			all[i] = value(v[i])
-		}
-		return all
-	case amqpmsg.Decimal:
-		return amqp.Decimal{Scale: v.Scale, Value: v.Value}
-	}
-	return v
 }
 
 // refusalAsItWas is refusal for a message that came through an intake.

@@ -168,6 +168,7 @@ func TestAMessageOfTheIntakeWithDuefleetsHeaders(t *testing.T) {
 	own := amqp.Table{
 		task.HeaderTopic: "topic", task.HeaderDue: int64(1796119200123), task.HeaderScheduled: int64(1796119100456),
 		task.HeaderAttempt: int32(3), task.HeaderRedelivered: true, task.HeaderRoutingKey: "order.eu.due",
+		task.HeaderID: "id",
 	}
 	for k, v := range own {
 		if !reflect.DeepEqual(d.Headers[k], v) {

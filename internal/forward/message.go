@@ -12,7 +12,7 @@ import (
 
 const (
 	// ownHeaders is the largest number of duefleet's own headers on a message.
-	ownHeaders = 7
+	ownHeaders = 9
 	appID      = "duefleet"
 	// firstAttempt is the number of the first attempt; a lean message omits it.
 	firstAttempt = 1

@@ -39,7 +39,7 @@ func TestAMessageIsStoredAsItWasPublished(t *testing.T) {
 			CorrelationID: "c", ReplyTo: "r", Expiration: "60000", MessageID: "a", Timestamp: at, Type: "kind", UserID: "guest",
 			AppID: "app"},
 		Headers: map[string]any{
-			"x-delay": int64(-3_600_000), "bool": true, "i8": int8(-1), "u8": uint8(200),
+			"x-delay": int32(-3_600_000), "bool": true, "i8": int8(-1), "u8": uint8(200),
 			"i16": int16(-2), "u16": uint16(60000), "i32": int32(-3), "u32": uint32(4_000_000_000), "i64": int64(-4),
 			"f32": float32(1.5), "f64": 2.5, "decimal": amqpmsg.Decimal{Scale: 2, Value: -314}, "text": "ü",
 			"bytes": []byte{0, 255}, "time": at, "nothing": nil,

@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/amqptypes"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -82,7 +83,7 @@ type rules struct {
 // read checks a message and finds out what it asks for.
 func (r rules) read(d *amqp.Delivery) *item {
 	it := &item{delivery: d, bytes: itemBytes + copies*(len(d.Body)+weight(d.Headers)), verb: Schedule}
-	it.refusal = it.understand(r, message(d))
+	it.refusal = it.understand(r, amqptypes.Message(d))
 	return it
 }
 

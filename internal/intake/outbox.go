@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/amqptypes"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -100,7 +101,7 @@ func (it *item) refused() amqp.Publishing {
 	own := map[string]string{HeaderRefused: it.refusal.why.Error(), HeaderRefusedClass: it.refusal.class,
 		HeaderRefusedExchange: d.Exchange, HeaderUserID: d.UserId, HeaderExpiration: d.Expiration}
 	p.Headers = with(d.Headers, own)
-	if _, err := amqpmsg.Encode(amqpmsg.Message{Headers: table(p.Headers)}); err != nil {
+	if _, err := amqpmsg.Encode(amqpmsg.Message{Headers: amqptypes.Headers(p.Headers)}); err != nil {
 		own[HeaderLeftOut] = err.Error()
 		p.Headers = with(nil, own)
 	}

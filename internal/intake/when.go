@@ -219,8 +219,22 @@ func (d due) deliveredHeaders(headers map[string]any) {
 		}
 	}
 	if d.delay > 0 {
-		headers[HeaderDelay] = -d.delay
+		headers[HeaderDelay] = negative(d.delay, headers[HeaderDelay])
 	}
+}
+
+// negative returns -ms in the integer type in which ms was published, or in the next wider
+// signed one if ms was unsigned. Other types become an int64.
+func negative(ms int64, published any) any {
+	switch published.(type) {
+	case int8:
+		return int8(-ms) //nolint:gosec // ms was an int8 above 0, as in the cases below
+	case int16, uint8:
+		return int16(-ms) //nolint:gosec // see above
+	case int32, uint16:
+		return int32(-ms) //nolint:gosec // see above
+	}
+	return -ms
 }
 
 // brokerHeaders are the headers that a quorum queue adds to a message that it delivers

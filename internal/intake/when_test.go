@@ -20,18 +20,24 @@ func TestDelaysAreReadAsByTheDelayedExchange(t *testing.T) {
 	t.Parallel()
 	const hundredYears = 36525 * 24 * 3600 * 1000
 	for _, row := range []struct {
-		value any
-		want  int64 // ms; 0: at once
+		value    any
+		want     int64 // ms; 0: at once
+		reversed any   // the header on delivery, if it was a delay
 	}{
-		{int8(100), 100}, {uint8(200), 200}, {int16(5000), 5000}, {uint16(60000), 60000}, {int32(5000), 5000},
-		{uint32(math.MaxUint32), math.MaxUint32}, {int64(5000), 5000},
-		{int64(math.MaxUint32) + 1, math.MaxUint32 + 1}, {int64(hundredYears), hundredYears},
-		{float32(1500.9), 1500}, {1500.9, 1500}, {5e9, 5_000_000_000}, {0.9, 0}, {-0.9, 0}, {-1500.9, 0}, {-1e300, 0},
-		{"5000", 5000}, {"+5000", 5000}, {"005000", 5000}, {[]byte("5000"), 5000}, {"0", 0}, {"-5000", 0},
-		{"-99999999999999999999999", 0},
-		{int8(0), 0}, {int8(-128), 0}, {int16(-1), 0}, {int32(-5000), 0}, {int64(math.MinInt64), 0}, {uint8(0), 0},
-		{true, 0}, {false, 0}, {nil, 0}, {time.Unix(5000, 0), 0}, {amqpmsg.Decimal{Value: 5000}, 0},
-		{[]any{int32(5000)}, 0}, {map[string]any{"ms": int32(5000)}, 0},
+		{int8(100), 100, int8(-100)}, {int8(127), 127, int8(-127)}, {uint8(200), 200, int16(-200)},
+		{int16(5000), 5000, int16(-5000)}, {uint16(60000), 60000, int32(-60000)}, {int32(5000), 5000, int32(-5000)},
+		{int32(math.MaxInt32), math.MaxInt32, int32(-math.MaxInt32)},
+		{uint32(math.MaxUint32), math.MaxUint32, int64(-math.MaxUint32)}, {int64(5000), 5000, int64(-5000)},
+		{int64(math.MaxUint32) + 1, math.MaxUint32 + 1, int64(-math.MaxUint32 - 1)},
+		{int64(hundredYears), hundredYears, int64(-hundredYears)},
+		{float32(1500.9), 1500, int64(-1500)}, {1500.9, 1500, int64(-1500)}, {5e9, 5_000_000_000, int64(-5_000_000_000)},
+		{"5000", 5000, int64(-5000)}, {"+5000", 5000, int64(-5000)}, {"005000", 5000, int64(-5000)},
+		{[]byte("5000"), 5000, int64(-5000)},
+		{value: 0.9}, {value: -0.9}, {value: -1500.9}, {value: -1e300}, {value: "0"}, {value: "-5000"},
+		{value: "-99999999999999999999999"}, {value: int8(0)}, {value: int8(-128)}, {value: int16(-1)},
+		{value: int32(-5000)}, {value: int64(math.MinInt64)}, {value: uint8(0)}, {value: true}, {value: false}, {value: nil},
+		{value: time.Unix(5000, 0)}, {value: amqpmsg.Decimal{Value: 5000}}, {value: []any{int32(5000)}},
+		{value: map[string]any{"ms": int32(5000)}},
 	} {
 		headers := map[string]any{HeaderDelay: row.value, "other": "stays"}
 		got, err := dueOf(headers)
@@ -42,7 +48,7 @@ func TestDelaysAreReadAsByTheDelayedExchange(t *testing.T) {
 		got.deliveredHeaders(headers)
 		delivered := map[string]any{HeaderDelay: row.value, "other": "stays"}
 		if row.want > 0 {
-			delivered[HeaderDelay] = -row.want
+			delivered[HeaderDelay] = row.reversed
 		}
 		if !reflect.DeepEqual(headers, delivered) {
 			t.Errorf("%T %v: delivered with %v", row.value, row.value, headers)

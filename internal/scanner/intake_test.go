@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -126,5 +127,37 @@ func TestAnIntakeThatCannotBeServedSaysWhy(t *testing.T) {
 	wait.For(t, "a message to be taken in", func() bool { return l.takenIn() == 1 && l.served("orders").trouble() == "" })
 	if n := len(l.said.of("intake stands still")); n != 1 {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// TestTheIntakesHeadersFollowTheSetting: without them a message arrives as it was
+// published, with them it also has duefleet's headers and the task's ID.
+func TestTheIntakesHeadersFollowTheSetting(t *testing.T) {
+	t.Parallel()
+	with := func(headers bool) map[string]string {
+		return map[string]string{"orders": declaring("orders", "shards: 1", "exchange: orders.out", "tick: 20ms",
+			fmt.Sprintf("intake: {exchange: in, queue: q, headers: %t}", headers))}
+	}
+	l := newLone(t, with(false), nil)
+	l.start()
+	client := servertest.Channel(t, l.rabbit)
+	wait.For(t, "a consumer", func() bool { return hasConsumer(l, "q") })
+	_, err := client.QueueDeclare("all", true, false, false, false, nil)
+	l.ok(err)
+	l.ok(client.QueueBind("all", "key", "orders.out", false, nil))
+	deliveries, err := client.Consume("all", "", true, false, false, false, nil)
+	l.ok(err)
+	arrived := func() amqp.Delivery {
+		t.Helper()
+		l.ok(client.PublishWithContext(t.Context(), "in", "key", true, false, amqp.Publishing{Headers: amqp.Table{"n": int8(1)}}))
+		return wait.Receive(t, "a message", deliveries)
+	}
+	if d := arrived(); len(d.Headers) != 1 || d.Headers["n"] != int8(1) {
+		t.Errorf("without: headers %v", d.Headers)
+	}
+	l.write(with(true))
+	wait.For(t, "duefleet's headers", func() bool { return arrived().Headers[task.HeaderID] != nil })
+	if d := arrived(); d.Headers[task.HeaderTopic] != "orders" || d.Headers["n"] != int8(1) || d.MessageId != "" {
+		t.Errorf("with: headers %v, ID %q", d.Headers, d.MessageId)
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/amqptypes"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/wait"
@@ -104,7 +102,7 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 	l.ok(err)
 	for range n {
 		d := wait.Receive(t, "a message", deliveries)
-		if got, err := amqpmsg.Encode(asStored(d)); err != nil || !bytes.Equal(got, []byte(want[d.RoutingKey])) {
+		if got, err := amqpmsg.Encode(amqptypes.Message(&d)); err != nil || !bytes.Equal(got, []byte(want[d.RoutingKey])) {
 			t.Errorf("%s: %v\n got %q\nwant %q", d.RoutingKey, err, got, want[d.RoutingKey])
 		}
 		delete(want, d.RoutingKey)
@@ -112,37 +110,4 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("%d messages didn't come", len(want))
 	}
-}
-
-// asStored returns a delivery in the form of a record.
-func asStored(d amqp.Delivery) amqpmsg.Message {
-	headers, _ := plain(d.Headers).(map[string]any)
-	return amqpmsg.Message{
-		RoutingKey: d.RoutingKey, Headers: headers, Body: d.Body,
-		Properties: amqpmsg.Properties{
-			ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode, Priority: d.Priority,
-			CorrelationID: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageID: d.MessageId,
-			Timestamp: d.Timestamp, Type: d.Type, UserID: d.UserId, AppID: d.AppId,
-		},
-	}
-}
-
-func plain(value any) any {
-	switch v := value.(type) {
-	case amqp.Table:
-		m := make(map[string]any, len(v))
-		for k := range v {
-			m[k] = plain(v[k])
-		}
-		return m
-	case []any:
-		all := slices.Clone(v)
-		for i := range all {
-			all[i] = plain(all[i])
-		}
-		return all
-	case amqp.Decimal:
-		return amqpmsg.Decimal{Scale: v.Scale, Value: v.Value}
-	}
-	return value
 }
