@@ -198,7 +198,7 @@ cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into 
 # Each pair is a suite of Debian and a store of it, with that suite's RabbitMQ. The suites
 # are kept; to get newer packages, remove their folder, which its first run names.
 pairs  := trixie-redis trixie-valkey sid-redis sid-valkey
-compat := ./internal/shard ./internal/router ./internal/forward ./test/e2e
+compat := ./internal/shard ./internal/router ./internal/forward ./internal/intake ./test/e2e
 
 .PHONY: compat
 compat: test-tools demo-programs mmdebstrap ## Run tests and the demo on newer Redis, Valkey and RabbitMQ, from newer suites of Debian (PAIR=sid-valkey)

@@ -234,3 +234,24 @@ func TestAQueueThatIsDeletedIsDeclaredAgain(t *testing.T) {
 		t.Errorf("%d lines, %d tasks:\n%s", n, len(h.records()), h.log)
 	}
 }
+
+// TestAMessageIsDeliveredAgainWithoutEnd: scanners that can't store it give it back by
+// closing their channels. RabbitMQ 4.0 and later dead-letter it after 20 deliveries by
+// default. It is stored as it was published.
+func TestAMessageIsDeliveredAgainWithoutEnd(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.publish(newMessage("a", HeaderIn, "1h"))
+	for range 25 {
+		ch := servertest.Channel(t, h.url)
+		deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+		h.ok(err)
+		wait.Receive(t, "the message", deliveries)
+		h.ok(ch.Close())
+	}
+	h.start()
+	h.settled()
+	if n, headers := h.waiting(refused), h.one().message.Headers; n != 0 || len(headers) != 0 {
+		t.Errorf("%d messages refused, the task has headers %v", n, headers)
+	}
+}

@@ -23,14 +23,13 @@ func TestIntakeCrashPoints(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(step, " ", "-"), func(t *testing.T) {
 			r := newHarness(t, options{scanners: 1, intake: true})
+			other := r.scanners[0]
+			check.OK(t, other.Kill())
+			r.await("no consumer", func() bool { return r.takers() == 0 })
 			r.startBinary(crasher, 1, "DUEFLEET_TEST_CRASH="+step)
-			other, victim := r.scanners[0], r.scanners[1]
-			r.await("both scanners to consume", func() bool {
-				q, err := r.inspect(intakeQueue)
-				return err == nil && q.Consumers == 2
-			})
-			check.OK(t, other.Kill()) // the victim becomes the active consumer
-			r.again(other)
+			victim := r.scanners[1]
+			r.await("the victim to consume", func() bool { return r.takers() == 1 })
+			r.again(other) // it waits for its turn
 			r.beginIntake()
 			select {
 			case <-victim.Gone():

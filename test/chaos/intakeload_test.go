@@ -47,13 +47,20 @@ type intakeClient struct {
 // beginIntake starts a load that goes through the intake, and returns once tasks arrive.
 func (r *harness) beginIntake() {
 	r.t.Helper()
-	r.await("a consumer of the intake's queue", func() bool {
-		q, err := r.inspect(intakeQueue)
-		return err == nil && q.Consumers > 0
-	})
+	r.await("a consumer of the intake's queue", func() bool { return r.takers() > 0 })
 	r.intake = &intakeClient{urls: r.urls, ledger: r.recorder.Ledger, asked: map[string]time.Time{}}
 	r.t.Cleanup(func() { r.intake.close() })
 	r.beginWith(&load{calls: r.intake, later: notSoon}, []string{"orders"})
+}
+
+// takers returns how many consumers the intake's queue has; RabbitMQ counts the active one
+// alone. It is -1 while there is no queue.
+func (r *harness) takers() int {
+	q, err := r.inspect(intakeQueue)
+	if err != nil {
+		return -1
+	}
+	return q.Consumers
 }
 
 // inspect returns the state of a queue.
