@@ -1,5 +1,5 @@
-// Package amqptypes converts messages between the types of amqp091-go and those of
-// internal/amqpmsg, which knows no client of RabbitMQ.
+// Package amqptypes converts messages from the types of amqp091-go to those in
+// internal/amqpmsg and back. That package knows no client of RabbitMQ.
 package amqptypes
 
 import (

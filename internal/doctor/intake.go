@@ -61,8 +61,7 @@ func (b *broker) examineIntakeQueue(r *report, name string, t config.Topic, runn
 		r.warn(check, "scanner run, or the reason in scanner status --topic "+name,
 			"queue %s is there, holds %s, and no scanner consumes from it", in.Queue, messages(found.Messages))
 	case err == nil:
-		r.ok(check, "queue %s is there, with %s and %d consumers, one of them active", in.Queue, messages(found.Messages),
-			found.Consumers)
+		r.ok(check, "queue %s is there, with %s, and a scanner consumes from it", in.Queue, messages(found.Messages))
 	case b.madeLater(r, check, "queue "+in.Queue, t, running, err):
 	case notFound(err):
 		r.fail(check, b.declare("queue", fmt.Sprintf(`name=%s arguments='%s'`, in.Queue, intakeArguments(*in))), "%v", err)

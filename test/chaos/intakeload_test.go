@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,6 +63,18 @@ func (r *harness) takers() int {
 		return -1
 	}
 	return q.Consumers
+}
+
+// logs returns the logs of all scanners.
+func (r *harness) logs() string {
+	r.t.Helper()
+	var all strings.Builder
+	for _, s := range r.scanners {
+		log, err := os.ReadFile(s.Log())
+		check.OK(r.t, err)
+		all.Write(log)
+	}
+	return all.String()
 }
 
 // inspect returns the state of a queue.

@@ -33,7 +33,11 @@ func tables(versions []counts) string {
 	}
 	var all []row
 	for _, p := range slices.Sorted(maps.Keys(packages)) {
-		all = append(all, row{"`" + p + "`", func(c counts) string {
+		name := p // as text: the checks of pages look for a path in code
+		if versions[len(versions)-1].Packages[p].Files > 0 {
+			name = "`" + p + "`"
+		}
+		all = append(all, row{name, func(c counts) string {
 			if c.Packages[p].Files == 0 {
 				return "-"
 			}

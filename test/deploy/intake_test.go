@@ -40,7 +40,7 @@ func TestDoctorTellsOfTheIntake(t *testing.T) {
 	startScanner(t, s)
 	until(t, s, "doctor to find the intake", nil, func(f findings) bool {
 		return f.says("topic orders intake exchange", "ok", "of type topic", "") &&
-			f.says("topic orders intake queue", "ok", "1 consumers, one of them active", "") &&
+			f.says("topic orders intake queue", "ok", "a scanner consumes from it", "") &&
 			f.says("topic orders intake refused", "ok", "there and empty", "") &&
 			f.says("topic orders intake rights", "ok", "refused messages and answers", "")
 	})
