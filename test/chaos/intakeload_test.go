@@ -38,9 +38,8 @@ type intakeClient struct {
 	conn    *amqp.Connection
 	channel *amqp.Channel
 	tries   int
-	// unsure are tasks that are due not soon, and whose cancel or move may not have been
-	// published.
-	unsure []fleet.Key
+	// left are the tasks that are due not soon and have neither been cancelled nor moved.
+	left map[fleet.Key]bool
 
 	mu    sync.Mutex
 	asked map[string]time.Time // by ID: the due time that was asked for last
@@ -50,7 +49,8 @@ type intakeClient struct {
 func (r *harness) beginIntake() {
 	r.t.Helper()
 	r.await("a consumer of the intake's queue", func() bool { return r.takers() > 0 })
-	r.intake = &intakeClient{urls: r.urls, ledger: r.recorder.Ledger, asked: map[string]time.Time{}}
+	r.intake = &intakeClient{urls: r.urls, ledger: r.recorder.Ledger,
+		left: map[fleet.Key]bool{}, asked: map[string]time.Time{}}
 	r.t.Cleanup(func() { r.intake.close() })
 	r.beginWith(&load{calls: r.intake, later: notSoon}, []string{"orders"})
 }
@@ -151,8 +151,8 @@ func (c *intakeClient) Schedule(ctx context.Context, orders ...fleet.Order) erro
 		} else {
 			c.ledger.MaybeScheduled(k, o.Due, o.Payload)
 		}
-		if err != nil && time.Until(o.Due) > notSoon/2 {
-			c.unsure = append(c.unsure, k)
+		if time.Until(o.Due) > notSoon/2 {
+			c.left[k] = true
 		}
 	}
 	return err
@@ -163,9 +163,9 @@ func (c *intakeClient) Cancel(ctx context.Context, k fleet.Key) error {
 	_, err := c.publish(ctx, []amqp.Publishing{request(k.ID, "cancel", amqp.Table{})})
 	if err != nil {
 		c.ledger.MaybeCancelled(k)
-		c.unsure = append(c.unsure, k)
 		return err
 	}
+	delete(c.left, k)
 	c.ledger.Cancelled(k)
 	return nil
 }
@@ -177,9 +177,9 @@ func (c *intakeClient) Reschedule(ctx context.Context, k fleet.Key, due time.Tim
 	_, err := c.publish(ctx, []amqp.Publishing{request(k.ID, "move", amqp.Table{"x-duefleet-due": due.UnixMilli()})})
 	if err != nil {
 		c.ledger.MaybeRescheduled(k, due)
-		c.unsure = append(c.unsure, k)
 		return err
 	}
+	delete(c.left, k)
 	c.ledger.Rescheduled(k, due)
 	return nil
 }
@@ -189,17 +189,15 @@ func request(id, verb string, headers amqp.Table) amqp.Publishing {
 	return amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Headers: headers}
 }
 
-// tidy cancels the tasks that are unsure. Otherwise they would stay stored.
+// tidy cancels the tasks that a failed call left. Otherwise they would stay stored.
 func (c *intakeClient) tidy(ctx context.Context) error {
-	for len(c.unsure) > 0 {
+	for k := range c.left {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := c.Cancel(ctx, c.unsure[0])
+		err := c.Cancel(ctx, k)
 		cancel()
 		if err != nil {
-			c.unsure = c.unsure[:len(c.unsure)-1] // Cancel added it again
 			return err
 		}
-		c.unsure = c.unsure[1:]
 	}
 	return nil
 }
