@@ -58,7 +58,7 @@ func TestARetryKeepsAMessageOfTheIntake(t *testing.T) {
 			w.takeIn()
 			var seen log
 			var traces []trace.TraceID
-			c := w.consume(Config{Policy: Fixed(0, 3), Concurrency: 1, Handler: func(ctx context.Context, d task.Delivery) error {
+			handler := func(ctx context.Context, d task.Delivery) error {
 				seen.add(d)
 				traces = append(traces, trace.SpanContextFromContext(ctx).TraceID())
 				switch len(seen.all()) {
@@ -68,7 +68,8 @@ func TestARetryKeepsAMessageOfTheIntake(t *testing.T) {
 					return d.NextWhen(task.In(0), []byte("next"))
 				}
 				return nil
-			}})
+			}
+			c := w.consume(Config{Policy: Fixed(0, 3), Concurrency: 1, Handler: handler})
 			w.ok(w.channel.PublishWithContext(t.Context(), "in", queue, true, false, fromClient(id)))
 			wait.For(t, "the next step", func() bool { return counted(c, done) == 2 })
 			c.stop()

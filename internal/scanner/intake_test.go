@@ -149,7 +149,8 @@ func TestTheIntakesHeadersFollowTheSetting(t *testing.T) {
 	l.ok(err)
 	arrived := func() amqp.Delivery {
 		t.Helper()
-		l.ok(client.PublishWithContext(t.Context(), "in", "key", true, false, amqp.Publishing{Headers: amqp.Table{"n": int8(1)}}))
+		l.ok(client.PublishWithContext(t.Context(), "in", "key", true, false,
+			amqp.Publishing{Headers: amqp.Table{"n": int8(1)}}))
 		return wait.Receive(t, "a message", deliveries)
 	}
 	if d := arrived(); len(d.Headers) != 1 || d.Headers["n"] != int8(1) {
