@@ -139,7 +139,7 @@ model: ## Explore the protocol for changing M, large scopes included, in some mi
 	go test -count 1 -timeout 60m ./test/model -long
 
 .PHONY: nightly
-nightly: chaos measure bench model test-race ## Run everything that takes too long for every change
+nightly: chaos clients measure bench model test-race ## Run everything that takes too long for every change
 
 # The stages' tools are built first, so that a signal to make reaches the tests and their
 # servers.
@@ -164,6 +164,28 @@ chaos: servers compiler ## Inject every fault, then mix faults at random (SOAK=2
 compiler:
 	@type -P cc >/dev/null || { $(call apt-install,gcc libc6-dev); }
 
+.PHONY: clients
+clients: brokers client-libraries withservers ## Delay messages with clients in Python, Node.js, PHP and Java; fails if one can't be installed
+	$(withservers) -- go test -tags clients -count 1 -v -timeout 20m ./test/clients
+
+.PHONY: client-libraries
+client-libraries: # for test/clients
+	@missing=(); \
+	/usr/bin/python3 -c 'import pika' 2>/dev/null || missing+=(python3-pika); \
+	php -r 'exit(class_exists("AMQPConnection") ? 0 : 1);' >/dev/null 2>&1 || missing+=(php-cli php-amqp); \
+	[ -e /usr/share/java/amqp-client.jar ] || missing+=(librabbitmq-client-java); \
+	[ -e /usr/share/java/slf4j-nop.jar ] || missing+=(libslf4j-java); \
+	type -P javac >/dev/null || missing+=(default-jdk-headless); \
+	type -P node >/dev/null || missing+=(nodejs); \
+	type -P npm >/dev/null || missing+=(npm); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		[ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || \
+			{ echo "not installed: $${missing[*]}; on Debian and Ubuntu: sudo apt-get install $${missing[*]}" >&2; exit 1; }; \
+		$(call apt-install,"$${missing[@]}"); \
+	fi
+	@cd test/clients/node && { cmp -s package-lock.json node_modules/.installed || \
+		{ npm ci --no-audit --no-fund --loglevel error && cp package-lock.json node_modules/.installed; }; }
+
 # several are the packages that use Redis; they also run on a cluster.
 several := ./internal/luascript ./internal/shard ./internal/router ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e
 
@@ -176,7 +198,7 @@ cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into 
 # Each pair is a suite of Debian and a store of it, with that suite's RabbitMQ. The suites
 # are kept; to get newer packages, remove their folder, which its first run names.
 pairs  := trixie-redis trixie-valkey sid-redis sid-valkey
-compat := ./internal/shard ./internal/router ./internal/forward ./test/e2e
+compat := ./internal/shard ./internal/router ./internal/forward ./internal/intake ./test/e2e
 
 .PHONY: compat
 compat: test-tools demo-programs mmdebstrap ## Run tests and the demo on newer Redis, Valkey and RabbitMQ, from newer suites of Debian (PAIR=sid-valkey)

@@ -96,7 +96,7 @@ func (w *worker) process(work context.Context, t *task.Task, next bool) outcome 
 
 // run calls the handler with its deadline, and returns the next step that it asked for.
 func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err error) {
-	ctx, cancel := context.WithTimeout(withTrace(work, t.Headers), c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(withTrace(work, t), c.cfg.Timeout)
 	defer cancel()
 	c.metrics.running.Inc()
 	defer c.busy.add(t)()
@@ -208,7 +208,14 @@ func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *fol
 
 // withTrace returns a context that continues the trace in a task's headers (W3C Trace
 // Context).
-func withTrace(ctx context.Context, headers map[string]string) context.Context {
+func withTrace(ctx context.Context, t *task.Task) context.Context {
+	headers := t.Headers
+	if t.AMQP != nil {
+		headers = map[string]string{}
+		for _, key := range (propagation.TraceContext{}).Fields() {
+			headers[key], _ = t.AMQP.Headers[key].(string)
+		}
+	}
 	if headers["traceparent"] == "" {
 		return ctx
 	}

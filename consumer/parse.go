@@ -3,12 +3,14 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqptypes"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -21,6 +23,9 @@ var ErrForeign = errors.New("not a message of duefleet")
 // the topic is the message's type. Without an attempt header, the attempt is 1. Redelivered
 // is true if the scanner or RabbitMQ may have delivered the task before. The payload is the
 // delivery's body, not a copy. Parse leaves out headers that RabbitMQ added.
+//
+// A message that came through the topic's intake has duefleet's headers if the setting
+// intake.headers is true. Then the task has AMQP, and neither Headers nor Options.
 //
 // Errors:
 //   - ErrForeign.
@@ -45,8 +50,12 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 	}
 	mark, _ := d.Headers[shard.HeaderNext].(string) // scanners older than HeaderFirstDue send only this one
 	t.FirstDue = time.UnixMilli(fieldOr(&in, task.HeaderFirstDue, shard.FirstDue(mark, t.Due).UnixMilli())).UTC()
+	id := fieldOr(&in, task.HeaderID, "")
 	if in.err != nil {
 		return task.Task{}, in.err
+	}
+	if id != "" {
+		t.ID, t.Options, t.AMQP = id, task.Options{}, asPublished(&d, fieldOr(&in, task.HeaderRoutingKey, ""))
 	}
 	if t.Attempt < 1 {
 		return task.Task{}, &HeaderError{task.HeaderAttempt, fmt.Sprintf("%d, and attempts count from 1", t.Attempt)}
@@ -57,8 +66,26 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 			return task.Task{}, fmt.Errorf("parse delivery: %w", err)
 		}
 	}
-	t.Headers = ownHeaders(d.Headers)
+	if t.AMQP == nil {
+		t.Headers = ownHeaders(d.Headers)
+	}
 	return t, nil
+}
+
+// asPublished returns a message of the intake as its client published it.
+func asPublished(d *amqp.Delivery, routingKey string) *task.AMQP {
+	m := amqptypes.Message(d)
+	if user, ok := m.Headers[task.HeaderUserID].(string); ok {
+		m.Properties.UserID = user
+	}
+	maps.DeleteFunc(m.Headers, func(key string, _ any) bool { return isReserved(key) || isBrokers(key) })
+	return &task.AMQP{RoutingKey: routingKey, Properties: m.Properties, Headers: m.Headers}
+}
+
+// isBrokers reports whether RabbitMQ adds a header of this key when it redelivers or
+// dead-letters a message. The value isn't text.
+func isBrokers(key string) bool {
+	return key == "x-death" || key == "x-delivery-count" || key == "x-acquired-count"
 }
 
 // HeaderError says which header of a delivery can't be read.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -158,22 +159,41 @@ func (f following) mark(t *task.Task, at permit) string {
 	return shard.NextMark(first, at.due)
 }
 
+// body returns the body of f's record: t's with f's payload and mark. A message of the
+// intake stays one.
+func (f following) body(t *task.Task, at permit) ([]byte, error) {
+	mark := f.mark(t, at)
+	if t.AMQP != nil {
+		return amqpmsg.Encode(amqpmsg.Message{RoutingKey: t.AMQP.RoutingKey, Properties: t.AMQP.Properties,
+			Headers: marked[any](t.AMQP.Headers, mark), Body: f.payload})
+	}
+	next := *t
+	next.Payload, next.Headers = f.payload, marked(t.Headers, mark)
+	return shard.EncodeBody(&next), nil
+}
+
+// marked returns headers with a mark, in a copy; mark "" adds none.
+func marked[V any](headers map[string]V, mark V) map[string]V {
+	if any(mark) == any("") {
+		return headers
+	}
+	all := make(map[string]V, len(headers)+1)
+	maps.Copy(all, headers)
+	all[shard.HeaderNext] = mark
+	return all
+}
+
 // put stores f after the delivery of t. It returns false if the task was changed since, and
 // errRemoved if the topic was removed.
 func (s *store) put(ctx context.Context, t *task.Task, f following, at permit) (bool, error) {
-	next := *t
-	next.Payload = f.payload
-	if mark := f.mark(t, at); mark != "" {
-		next.Headers = maps.Clone(t.Headers)
-		if next.Headers == nil {
-			next.Headers = map[string]string{}
-		}
-		next.Headers[shard.HeaderNext] = mark
+	body, err := f.body(t, at)
+	if err != nil {
+		return false, err
 	}
 	stored, err := s.routers.Topic(t.Topic).Requeue(ctx, shard.Requeue{
 		ID: t.ID, Op: f.op, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
 		Next: at.due, Park: f.park, Attempts: f.attempts,
-		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: shard.EncodeBody(&next),
+		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: body,
 	})
 	if s.isRemoved(ctx, t.Topic, err) {
 		return false, errRemoved

@@ -54,6 +54,12 @@ const (
 	// HeaderRoutingKey is a string: Options.RoutingKey. A message has it, lean or not, if
 	// the task has that option.
 	HeaderRoutingKey = ReservedHeaderPrefix + "routing-key"
+	// HeaderID is a string: the task's ID. Only messages that came through an intake have
+	// it, and only if the topic's setting intake.headers is true.
+	HeaderID = ReservedHeaderPrefix + "id"
+	// HeaderUserID is a string: the user-id of a message that came through an intake, if it
+	// isn't the user with whom the scanner connects. Such a message has no user-id.
+	HeaderUserID = ReservedHeaderPrefix + "user-id"
 )
 
 // CheckTopic returns a RuleError unless topic is 1 to 64 of A-Z a-z 0-9 . _ -.

@@ -42,6 +42,10 @@ type Task struct {
 	Options Options
 	// Payload is delivered byte for byte; see CheckPayload.
 	Payload []byte
+	// AMQP is the message of a task that came through the topic's intake; nil for every
+	// other task. A task with it has neither Headers nor Options: they are in AMQP, as is
+	// the content type that the message has.
+	AMQP *AMQP
 }
 
 // State is the state of a stored task.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/requests"
@@ -143,8 +144,9 @@ func getCommand(conn *connection) *cobra.Command {
 		Use:   "get TOPIC --id ID",
 		Short: "Prints a stored task as JSON",
 		Long: `Prints a stored task as JSON, on several lines, or with -o json on one line. The payload
-is in "payload" if it is text, else in "payload_base64". Exits with 3 if there is no such
-task.`,
+is in "payload" if it is text, else in "payload_base64". A task that came through the
+topic's intake has "amqp": routing key, properties, and headers with their types. Exits
+with 3 if there is no such task.`,
 		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return conn.perform(cmd, &r) }),
 	}
@@ -302,6 +304,8 @@ type getOutput struct {
 	ContentType string            `json:"content_type"`
 	Headers     map[string]string `json:"headers"`
 	optionsOutput
+	// AMQP is the message of a task that came through the topic's intake.
+	AMQP *amqpmsg.View `json:"amqp,omitempty"`
 	// Payload is present if the payload is valid UTF-8, else PayloadBase64.
 	Payload       *string `json:"payload,omitempty"`
 	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
@@ -324,6 +328,7 @@ func newGetOutput(name named, s producer.Stored) getOutput {
 		ContentType:     s.ContentType,
 		Headers:         s.Headers,
 		optionsOutput:   newOptionsOutput(s.Options),
+		AMQP:            amqpmsg.NewView(s.AMQP),
 		Reason:          s.Reason,
 	}
 	if out.Headers == nil {

@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -356,5 +359,35 @@ func TestScheduleInterrupted(t *testing.T) {
 	wantError(t, end(func() int { return 0 }), 1, "read payload: interrupted")
 	if n := c.stored(); n != 0 {
 		t.Errorf("%d tasks are stored", n)
+	}
+}
+
+// TestGetShowsAMessageOfTheIntake: routing key, properties, and headers with their types.
+func TestGetShowsAMessageOfTheIntake(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	body, err := amqpmsg.Encode(amqpmsg.Message{
+		RoutingKey: "order.eu", Properties: amqpmsg.Properties{Type: "order"}, Headers: map[string]any{"n": int16(7)},
+		Body: []byte("payload"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := shard.Entry{ID: "o-1", When: shard.In(time.Hour), Body: body}
+	orders := router.New(fixture.At(t, c.addr, c.prefix).Store).Topic("orders")
+	if r := orders.Schedule(t.Context(), []shard.Entry{entry})[0]; r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	const want = `"amqp":{"routing_key":"order.eu","properties":{"type":"order"},"headers":{"n":{"type":"int16","value":7}}}`
+	if r := c.run("", "get", "orders", "--id", "o-1", "-o", "json"); r.code != 0 ||
+		!strings.Contains(r.stdout, want) || !strings.Contains(r.stdout, `"payload":"payload"`) {
+		t.Errorf("%+v", r)
+	}
+	if r := c.run("", "get", "orders", "--id", "o-1"); !strings.Contains(r.stdout, `"routing_key": "order.eu"`) {
+		t.Errorf("%+v", r)
+	}
+	c.must("schedule", "orders", "--id", "o-1", "--in", "1h")
+	if got := c.must("get", "orders", "--id", "o-1"); got["amqp"] != nil {
+		t.Errorf("a library's task has %v", got["amqp"])
 	}
 }

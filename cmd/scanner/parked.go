@@ -78,7 +78,8 @@ it was due first, when its last attempt was due, and the reason. The time of par
 unknown for a task whose record is damaged. The table prints an ID with blanks, quotes
 or unprintable characters as a JSON string.
 
--o json prints one array, -o ndjson one object per line.`,
+-o json prints one array, -o ndjson one object per line. There a task that came through
+the topic's intake has "amqp": routing key, properties, and headers with their types.`,
 		Example: `  scanner parked ls
   scanner parked ls orders --reason NO_ROUTE --older-than 1d`,
 		Args: cli.TopicArgument,

@@ -53,7 +53,9 @@ listed first; without it the list goes shard by shard. A task that is claimed, r
 or rescheduled in the meantime may be missing. The table prints an ID with blanks,
 quotes or unprintable characters as a JSON string.
 
--o json prints one array, -o ndjson one object per line. Exit code 3: no such topic.`,
+-o json prints one array, -o ndjson one object per line. There a task that came through
+the topic's intake has "amqp": routing key, properties, and headers with their types.
+Exit code 3: no such topic.`,
 		Example: `  scanner tasks ls orders --limit 20
   scanner tasks ls orders --state retrying
   scanner tasks find orders --id-prefix customer-17: --due-before 1h -o json`,
@@ -106,6 +108,7 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 		if flags.format.Format == cli.Table {
 			return printTasks(cmd.OutOrStdout(), all, now)
 		}
+		tasks.Messages = true
 		return printList(cmd.OutOrStdout(), flags.format.Format, all, operate.NewTaskLine)
 	})
 }

@@ -118,8 +118,9 @@ for i = 4, #ARGV do
   local score = redis.call('ZSCORE', KEYS[1], id)
   if score then
     local record = redis.call('HGET', KEYS[2], id) or ''
-    -- format 1 without a flag: it was never tried
-    local fresh = tonumber(score) >= 0 and string.byte(record) == 16
+    -- format 1 or 2 without a flag: it was never tried
+    local first = string.byte(record)
+    local fresh = tonumber(score) >= 0 and (first == 16 or first == 32)
     there = fresh and 1 or 2
     redis.call('ZREM', KEYS[1], id)
   end

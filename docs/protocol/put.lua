@@ -115,8 +115,8 @@ end
 local function out_now(id, record)
   local due = #record >= 7 and struct.unpack('>I6', record, 2)
   if due ~= now then return due == now + 1 end
-  local score = redis.call('ZSCORE', KEYS[1], id)
-  return not score or tonumber(score) < 0 or string.byte(record) ~= 16
+  local score, first = redis.call('ZSCORE', KEYS[1], id), string.byte(record)
+  return not score or tonumber(score) < 0 or first ~= 16 and first ~= 32
 end
 -- earliest returns the score of the earliest waiting task, or +inf. The arguments are
 -- texts, which spares Redis from formatting Lua's numbers with 17 digits.
@@ -128,7 +128,8 @@ end
 -- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
---       while the tasks are moving, else 0), then for each task: id, when, body
+--       while the tasks are moving, else 0), then for each task: id, when, body.
+--       A body that begins with byte 2 is stored in format 2, others in format 1.
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
 --       A task due now becomes due a ms later if it replaces one that was due, and
@@ -142,12 +143,14 @@ sized('op', op, 6, 6)
 either('mode', ARGV[4], '', 'absent')
 either('moving', ARGV[5], '0', '1')
 -- the checks are inlined: a call for each task costs too much
-local ids, dues, scores_of, n = {}, {}, {}, 0
+local ids, dues, scores_of, formats, n = {}, {}, {}, {}, 0
 for i = 6, #ARGV, 3 do
   local id = ARGV[i]
   if id == '' or #id > 255 then sized('id', id, 1, 255) end
-  if ARGV[i + 2] == '' then sized('body', '', 1) end
+  local first = string.byte(ARGV[i + 2])
+  if not first then sized('body', '', 1) end
   n = n + 1
+  formats[n] = first == 2 and 32 or 16
   ids[n] = id
   dues[n], scores_of[n] = due_of(ARGV[i + 1])
 end
@@ -188,7 +191,7 @@ for i = 1, n do
     if absent then fresh[id] = true end
     if due < first then first = due end
     scores[at + 1], scores[at + 2] = scores_of[i], id
-    records[at + 1], records[at + 2] = id, struct.pack('>BI6', 16, due) .. scheduled .. ARGV[5 + 3 * i]
+    records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[5 + 3 * i]
     at = at + 2
     if moving then put[at / 2] = id end
   end

@@ -95,24 +95,24 @@ local function fenced(fence, handled, placement)
   redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest is done
   return nil
 end
--- The record, format 1 (see record.go): format and flags, due, scheduled, op; then
--- the attempts, if ATTEMPTED; then the score from before an export, if EXPORTED; then the
--- reason of the last release and its time in ms, as in "why @1796119300456", if NOTED;
--- then the body, which scripts never read.
+-- The record (see record.go): format and flags, due, scheduled, op; then the attempts, if
+-- ATTEMPTED; then the score from before an export, if EXPORTED; then the reason of the
+-- last release and its time in ms, as in "why @1796119300456", if NOTED; then the body. A
+-- body that begins with byte 2 makes a record of format 2. Scripts read no more of it.
 local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
 local STAMP = ' @' .. string.rep('%d', 13)
 
--- known reports whether a record is of this format.
+-- known reports whether a record is of format 1 or 2.
 local function known(record)
   local first = string.byte(record)
-  return first and first >= FORMAT and first < 2 * FORMAT
+  return first and first >= FORMAT and first < 3 * FORMAT
 end
 
 local function parse(record)
   local r = {attempts = 0}
   local flags, at
   flags, r.due, r.scheduled, r.op, at = struct.unpack('>BI6I6c6', record)
-  r.redelivered = flags % 2 == 1
+  r.format, r.redelivered = flags - flags % FORMAT, flags % 2 == 1
   if flags % 16 >= ATTEMPTED then
     r.attempts, at = struct.unpack('>I2', record, at)
   end
@@ -139,7 +139,7 @@ local function open(record)
 end
 
 local function seal(r)
-  local flags, attempts, prior, note = FORMAT, '', '', ''
+  local flags, attempts, prior, note = r.format or string.byte(r.body) == 2 and 2 * FORMAT or FORMAT, '', '', ''
   if r.redelivered then flags = flags + REDELIVERED end
   if r.attempts > 0 then
     flags = flags + ATTEMPTED
@@ -176,8 +176,8 @@ end
 local function out_now(id, record)
   local due = #record >= 7 and struct.unpack('>I6', record, 2)
   if due ~= now then return due == now + 1 end
-  local score = redis.call('ZSCORE', KEYS[1], id)
-  return not score or tonumber(score) < 0 or string.byte(record) ~= 16
+  local score, first = redis.call('ZSCORE', KEYS[1], id), string.byte(record)
+  return not score or tonumber(score) < 0 or first ~= 16 and first ~= 32
 end
 -- earliest returns the score of the earliest waiting task, or +inf. The arguments are
 -- texts, which spares Redis from formatting Lua's numbers with 17 digits.

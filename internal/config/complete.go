@@ -13,7 +13,7 @@ import (
 func Complete(t Topic) []byte {
 	s := newSettings()
 	defaults := DefaultTopic("orders")
-	defaults.Declare = &Declare{}
+	defaults.Declare, defaults.Intake = &Declare{}, newIntake("orders")
 	setDefaults(defaults.Declare)
 	for _, f := range topicFields() {
 		byDefault, _ := f.of(defaults)

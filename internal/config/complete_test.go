@@ -16,7 +16,7 @@ func TestACompleteDocumentIsTheSameTopic(t *testing.T) {
 		"{}", "exchange: ''\nrouting_key: 'true'\n", "shards: 7\npaused: true\nbackoff: {max: 90m}\n",
 		"paused: true\npaused_reason: 'on: yes'\npaused_until: 2026-12-01T10:00:00Z\n",
 		"exchange: \"a: b # c\"\ndeclare: {queue: q}\nheaders: lean\n",
-		"declare: {queue: q, dead_letter: d}\n",
+		"declare: {queue: q, dead_letter: d}\n", "intake: {}\n", "intake: {exchange: in, type: fanout, headers: true}\n",
 	} {
 		want, err := ParseTopic("orders", []byte(doc))
 		check.OK(t, err)

@@ -27,6 +27,7 @@ func exampleTopic() Topic {
 	orders.RoutingKey = "order.due"
 	orders.Declare = &Declare{Queue: "orders.due", DeadLetter: "orders.dead"}
 	setDefaults(orders.Declare)
+	orders.Intake = newIntake("orders")
 	return orders
 }
 
@@ -146,7 +147,7 @@ func exampleValue(value any) string {
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, path := range []string{"config.go", "topic.go"} {
+	for _, path := range []string{"config.go", "topic.go", "intake.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 		check.OK(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {

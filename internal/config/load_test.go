@@ -263,6 +263,11 @@ func TestBoundaries(t *testing.T) {
 		"declare.queue":  {"q", strings.Repeat("x", 255), "!amq.q", "!" + strings.Repeat("x", 256)},
 		"declare.colour": {"!red"},
 		"declare":        {"!direct"},
+		"intake.exchange": {"x", strings.Repeat("x", 127), "!amq.x", "!" + strings.Repeat("x", 128), "!orders",
+			"!duefleet.orders.intake.refused"},
+		"intake.queue":   {"x", strings.Repeat("x", 127), "!amq.x", "!" + strings.Repeat("x", 128)},
+		"intake.type":    {"topic", "fanout", "headers", "!direct", "!x-delayed-message"},
+		"intake.headers": {"true", "false", "!full"},
 	} {
 		for _, v := range values {
 			text, refused := strings.CutPrefix(v, "!")

@@ -36,7 +36,8 @@ func ruleOf(tag string, zero any) rule {
 	named := map[string]rule{
 		"": nil, "addresses": dialAddrs, "amqp urls": amqpURLs, "folder": folder, "listen": hostPort, "moment": moment,
 		"prefix": letters("._-:/", 64),
-		"queue":  queueName, "dead letter": optional(queueName), "url or address": consulAddr,
+		"queue":  queueName, "dead letter": optional(queueName), "intake name": optional(intakeName),
+		"intake type": receivesAll, "url or address": consulAddr,
 	}
 	r, ok := named[tag]
 	if !ok {

@@ -22,6 +22,8 @@ type Topic struct {
 	RoutingKey string `yaml:"routing_key" check:"0..255"`
 	// Optional, missing by default; with it, scanners create a durable exchange, queue and binding.
 	Declare *Declare `yaml:"declare"`
+	// Optional, missing by default; with it, every AMQP client schedules tasks by publishing to an exchange.
+	Intake *Intake `yaml:"intake"`
 	// Headers of a message: full, or lean, which costs RabbitMQ less and omits what a consumer can do without.
 	Headers string `yaml:"headers" default:"full" check:"full|lean"`
 	// How long a worker polls the same shards before it draws others, 10ms to 1m.
@@ -50,13 +52,14 @@ type Topic struct {
 // Format is a number that rises by one when topics' documents get new keys. Each member
 // of a fleet reports its Format. A member with a lower one refuses documents with the
 // newer keys.
-const Format = FormatDeadLetter
+const Format = FormatIntake
 
-// FormatPausedUntil added the keys paused_until and paused_reason, and FormatDeadLetter
-// added declare.dead_letter.
+// FormatPausedUntil added the keys paused_until and paused_reason, FormatDeadLetter added
+// declare.dead_letter, and FormatIntake added the section intake.
 const (
 	FormatPausedUntil = 1
 	FormatDeadLetter  = 2
+	FormatIntake      = 3
 )
 
 // PauseEnds returns when a pause ends by itself. It is zero if the topic isn't paused or
@@ -137,9 +140,15 @@ func buildTopic(name string, s settings, errs *errorList) Topic {
 		t.Declare = &Declare{}
 		setDefaults(t.Declare)
 	}
+	if s.holds("intake") {
+		t.Intake = newIntake(name)
+	}
 	s.apply(&t)
 	if t.Declare != nil {
 		checkDeclare(t, s, errs)
+	}
+	if t.TakesIn() {
+		checkIntake(t, s, errs)
 	}
 	if t.Backoff.Min > t.Backoff.Max {
 		errs.about(s, "backoff.min", "must be at most backoff.max, which is %s; got %s", show(t.Backoff.Max),

@@ -33,22 +33,30 @@ func TestParseTopic(t *testing.T) {
 func TestParseTopicErrors(t *testing.T) {
 	t.Parallel()
 	for doc, want := range map[string]string{
-		"tick: 1s\nshard: 4\n":                     `orders:2: shard: unknown key; did you mean shards?`,
-		"orders:\n  shards: 4\n":                   `orders:1: orders: unknown key; did you mean workers?`,
-		"declare.queue: q\n":                       `orders:1: declare.queue: unknown key`,
-		"\"a\\nbcdefgh\": 1\n":                     `orders:1: "a\nbcdefgh": unknown key`,
-		"tick: 1h\n":                               `orders:1: tick: must be 10ms to 1m; got 1h`,
-		"tick: 1s\nheaders: small\n":               `orders:2: headers: must be one of full, lean; got "small"`,
-		"header: lean\n":                           `orders:1: header: unknown key; did you mean headers?`,
-		"declare:\n":                               `orders:1: declare.queue: is required where declare is given`,
-		"\ndeclare: {queue: }\n":                   `orders:2: declare.queue: must be a text, in quotes if it looks like something else; got no value`,
-		"exchange: ''\ndeclare: {queue: q}":        `orders:1: exchange: must have a name where declare is given: AMQP's default exchange can't be declared`,
-		"declare: {queue: q, dead_letter: q}":      `orders:1: declare.dead_letter: must be another name than exchange and declare.queue; got q`,
-		"declare: {queue: q, dead_letter: orders}": `orders:1: declare.dead_letter: must be another name than exchange and declare.queue; got orders`,
-		"declare: {queue: q, dead_letter: amq.q}":  `orders:1: declare.dead_letter: must not begin with amq., which is the broker's own`,
-		"backoff: {max: 10ms}":                     `orders:1: backoff.min: must be at most backoff.max, which is 10ms; got 1s`,
-		strings.Repeat("[", 200_000):               `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
-		strings.Repeat("a: 1\n", 100_000):          `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
+		"tick: 1s\nshard: 4\n":                                         `orders:2: shard: unknown key; did you mean shards?`,
+		"orders:\n  shards: 4\n":                                       `orders:1: orders: unknown key; did you mean workers?`,
+		"declare.queue: q\n":                                           `orders:1: declare.queue: unknown key`,
+		"\"a\\nbcdefgh\": 1\n":                                         `orders:1: "a\nbcdefgh": unknown key`,
+		"tick: 1h\n":                                                   `orders:1: tick: must be 10ms to 1m; got 1h`,
+		"tick: 1s\nheaders: small\n":                                   `orders:2: headers: must be one of full, lean; got "small"`,
+		"header: lean\n":                                               `orders:1: header: unknown key; did you mean headers?`,
+		"declare:\n":                                                   `orders:1: declare.queue: is required where declare is given`,
+		"\ndeclare: {queue: }\n":                                       `orders:2: declare.queue: must be a text, in quotes if it looks like something else; got no value`,
+		"exchange: ''\ndeclare: {queue: q}":                            `orders:1: exchange: must have a name where declare is given: AMQP's default exchange can't be declared`,
+		"declare: {queue: q, dead_letter: q}":                          `orders:1: declare.dead_letter: must be another name than exchange and declare.queue; got q`,
+		"declare: {queue: q, dead_letter: orders}":                     `orders:1: declare.dead_letter: must be another name than exchange and declare.queue; got orders`,
+		"declare: {queue: q, dead_letter: amq.q}":                      `orders:1: declare.dead_letter: must not begin with amq., which is the broker's own`,
+		"backoff: {max: 10ms}":                                         `orders:1: backoff.min: must be at most backoff.max, which is 10ms; got 1s`,
+		"intake: {exchange: orders}":                                   `orders:1: intake.exchange: must be another exchange than exchange: a task that is due would come back as a new one; got orders`,
+		"intake: {exchange: in, type: direct}":                         `orders:1: intake.type: must not be direct, which can't send every routing key to one queue; a topic exchange does: set topic. Publishers name only the exchange, so its type doesn't matter to them`,
+		"intake: {exchange: in, queue: ''}":                            `orders:1: intake.queue: must have a name where intake.exchange is given`,
+		"{declare: {queue: q, dead_letter: d}, intake: {exchange: d}}": `orders:1: intake.exchange: must be another exchange than declare.dead_letter: a task that is due would come back as a new one; got d`,
+		"{declare: {queue: q}, intake: {exchange: in, queue: q}}":      `orders:1: intake.queue: must be another queue than declare.queue, also with .refused at its end; got q`,
+		"{declare: {queue: q, dead_letter: d.refused}, intake: {exchange: in, queue: d}}": `orders:1: intake.queue: must not make declare.dead_letter the exchange for refused messages, which is its name and .refused; got d` + "\n" +
+			"orders:1: intake.queue: must be another queue than declare.dead_letter, also with .refused at its end; got d",
+		"{exchange: q.refused, intake: {exchange: in, queue: q}}": `orders:1: intake.queue: must not make exchange the exchange for refused messages, which is its name and .refused; got q`,
+		strings.Repeat("[", 200_000):                              `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
+		strings.Repeat("a: 1\n", 100_000):                         `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
 	} {
 		_, err := ParseTopic("orders", []byte(doc))
 		wantLines(t, err, want)
@@ -63,5 +71,28 @@ func TestDefaultExchangeIsNotTheDefault(t *testing.T) {
 	got, err := ParseTopic("orders", []byte(`exchange: ""`))
 	if err != nil || got.Exchange != "" || got.RoutingKey != "orders" {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// TestAnIntakeIsOffWithoutAnExchange: the queue's name is made of the topic's.
+func TestAnIntakeIsOffWithoutAnExchange(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]*Intake{
+		"{}":                       nil,
+		"intake: {}":               {Type: "topic", Queue: "duefleet.orders.intake"},
+		"intake: {exchange: ''}":   {Type: "topic", Queue: "duefleet.orders.intake"},
+		"intake: {exchange: in}":   {Exchange: "in", Type: "topic", Queue: "duefleet.orders.intake"},
+		"intake: {queue: amq.not}": {},
+		"intake: {exchange: in, type: headers, queue: q, headers: true}": {Exchange: "in", Type: "headers", Queue: "q",
+			Headers: true},
+	} {
+		got, err := ParseTopic("orders", []byte(doc))
+		if want != nil && *want == (Intake{}) {
+			wantLines(t, err, "orders:1: intake.queue: must not begin with amq., which is the broker's own")
+			continue
+		}
+		if err != nil || !reflect.DeepEqual(got.Intake, want) || got.TakesIn() != (want != nil && want.Exchange != "") {
+			t.Errorf("%s: got %+v, %v", doc, got.Intake, err)
+		}
 	}
 }

@@ -57,7 +57,9 @@ func (p Target) examineRoutes(ctx context.Context, r *report, b *broker, docs ma
 			p.examineOldQueues(ctx, r, b, name, docs[name])
 		}
 		b.examineDeadLetters(r, name, docs[name], len(fleet.live()) > 0)
+		b.examineIntake(r, name, docs[name], len(fleet.live()) > 0)
 	}
+	examineSharedIntakes(r, docs)
 }
 
 // reachRabbitMQ tries every URL. The caller must close the result.

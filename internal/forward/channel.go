@@ -9,6 +9,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 const (
@@ -74,6 +76,7 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*chan
 		reliable:   true,
 	}
 	ch.route.Store(&r)
+	ch.confirms.user = conn.user()
 	err := conn.call(ctx, p.connection.cfg.ConnectTimeout, func() error {
 		channel, err := conn.amqp.Channel()
 		if err != nil {
@@ -169,14 +172,22 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 			Reason: "its deadline passed before it could be written"})
 		return true, nil
 	}
-	clear(ch.headers)
-	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, cmp.Or(m.Task.Options.RoutingKey, r.RoutingKey), true,
-		false, publishing(&m.Task, ch.headers, r.Lean))
+	key, p := ch.message(&m.Task, r)
+	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, key, true, false, p)
 	if err != nil {
 		return ch.unwritten(seq, err)
 	}
 	ch.confirms.written(seq, confirm)
 	return true, nil
+}
+
+// message returns a task's message and its routing key. It is valid until the next call.
+func (ch *channel) message(t *task.Task, r *Route) (key string, p amqp.Publishing) {
+	if t.AMQP != nil {
+		return t.AMQP.RoutingKey, asItWas(t, r.IntakeHeaders, ch.confirms.user)
+	}
+	clear(ch.headers)
+	return cmp.Or(t.Options.RoutingKey, r.RoutingKey), publishing(t, ch.headers, r.Lean)
 }
 
 // unwritten handles a message whose publishing failed. With ErrClosed the library kept

@@ -62,6 +62,7 @@ const (
 type confirms struct {
 	start time.Time
 	seed  maphash.Seed
+	user  string        // of the connection; see asItWas. Set before the first message.
 	stall time.Duration // after a longer gap between checks, returns may have been dropped.
 	wake  retry.Signal  // wakes the channel's loop: there is something to wait for.
 	room  retry.Signal  // wakes the publishing goroutine: there is room.
@@ -131,7 +132,7 @@ func (c *confirms) place(m *Message, timeout time.Duration, want int) (seq uint6
 	}
 	c.earliest = min(c.earliest, until)
 	seq = c.tail
-	*c.slot(seq) = unconfirmed{message: m, idHash: maphash.String(c.seed, m.Task.ID), at: at, deadline: until}
+	*c.slot(seq) = unconfirmed{message: m, idHash: idHash(c.seed, &m.Task), at: at, deadline: until}
 	c.tail++
 	c.owed++
 	return seq, placed

@@ -36,6 +36,15 @@ type conn struct {
 
 	blocked atomic.Bool  // by an alarm
 	maxBody atomic.Int64 // the broker's max_message_size, 0 until an error names it
+	noUser  atomic.Bool  // the broker knows this connection's user under another name
+}
+
+// user returns the user-id that messages of this connection may have; "" for none.
+func (c *conn) user() string {
+	if c.noUser.Load() {
+		return ""
+	}
+	return c.endpoint.user
 }
 
 func (c *conn) limits() limits {
@@ -44,8 +53,11 @@ func (c *conn) limits() limits {
 
 // learn reads the broker's max_message_size from the error that ended a channel. Larger
 // messages are then refused here. Otherwise each of them would end a channel, and
-// everything in flight on it would become Unknown.
+// everything in flight on it would become Unknown. The same holds for user-ids.
 func (c *conn) learn(e *amqp.Error) {
+	if refusesUser(e) {
+		c.noUser.Store(true)
+	}
 	if e == nil || e.Code != amqp.PreconditionFailed {
 		return
 	}

@@ -42,6 +42,9 @@ type Config struct {
 	// Advice returns what to do about an error, to be appended to its text. Defaults to
 	// no advice.
 	Advice func(text string) string
+	// Receives is true for a connection that nothing is published on. It needs no probe,
+	// and no alarm stops it. Defaults to false.
+	Receives bool
 	// Name is shown in RabbitMQ's list of connections. Defaults to none.
 	Name string
 	// WriteTimeout bounds one write to the broker. Defaults to 10s.
@@ -363,6 +366,8 @@ func (c *Connection) open() (*conn, string) {
 	switch {
 	case c.conn == nil:
 		return nil, "not connected to RabbitMQ: " + c.reason
+	case c.cfg.Receives:
+		return c.conn, ""
 	case c.conn.blocked.Load():
 		return nil, "RabbitMQ blocks publishers: " + c.reason
 	case !c.usable:

@@ -21,6 +21,7 @@ const frameSize = 128 << 10
 type endpoint struct {
 	addr      string // host:port, the only part of the URL that logs show
 	vhost     string
+	user      string      // "" if a certificate names it
 	tls       *tls.Config // nil without TLS
 	sasl      []amqp.Authentication
 	heartbeat time.Duration
@@ -62,7 +63,11 @@ func parseEndpoint(raw string, cfg Config) (endpoint, error) {
 	if uri.Scheme == "amqps" {
 		e.tls = tlsConfig(cfg.TLS, uri)
 	}
-	e.sasl, err = mechanisms(uri)
+	if e.sasl, err = mechanisms(uri); err == nil {
+		if _, external := e.sasl[0].(*amqp.ExternalAuth); !external {
+			e.user = uri.Username
+		}
+	}
 	return e, err
 }
 

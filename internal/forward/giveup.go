@@ -6,6 +6,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 // drainLocked records all returns that have come. It returns false if one matches no
@@ -29,10 +31,28 @@ func (c *confirms) drainLocked(returns <-chan amqp.Return) bool {
 // noteLocked marks the message that came back. A rescheduled task can be in flight twice;
 // its versions differ in their headers. If they don't, nobody can tell which one came
 // back, and all of them may have.
+//
+// Different tasks may have equal messages from an intake in flight. Then the oldest counts
+// as the returned one. It doesn't matter which one is tried again.
 func (c *confirms) noteLocked(r *amqp.Return) bool {
-	same := c.findLocked(r, true)
+	id := maphash.String(c.seed, r.MessageId)
+	content := contentHash(c.seed, r.MessageId, r.RoutingKey, r.Body)
+	same := c.findLocked(id, func(t *task.Task) bool { return t.AMQP == nil && t.ID == r.MessageId && sameVersion(r, t) })
 	if len(same) == 0 {
-		same = c.findLocked(r, false)
+		first := ""
+		same = c.findLocked(content, func(t *task.Task) bool {
+			if t.AMQP == nil || first != "" && t.ID != first || !sameContent(r, t, c.user) {
+				return false
+			}
+			first = t.ID
+			return true
+		})
+	}
+	if len(same) == 0 {
+		same = c.findLocked(id, func(t *task.Task) bool { return t.AMQP == nil && t.ID == r.MessageId })
+	}
+	if len(same) == 0 { // the broker may have changed a property
+		same = c.findLocked(content, func(t *task.Task) bool { return t.AMQP != nil })
 	}
 	state := returned
 	if len(same) > 1 {
@@ -45,15 +65,12 @@ func (c *confirms) noteLocked(r *amqp.Return) bool {
 	return len(same) > 0
 }
 
-func (c *confirms) findLocked(r *amqp.Return, version bool) []*unconfirmed {
+// findLocked returns the messages with an idHash that match, oldest first.
+func (c *confirms) findLocked(hash uint64, match func(t *task.Task) bool) []*unconfirmed {
 	var found []*unconfirmed
-	hash := maphash.String(c.seed, r.MessageId)
 	for seq := c.head; seq != c.tail; seq++ {
 		u := c.slot(seq)
-		if u.message == nil || u.idHash != hash || u.returned == returned || u.message.Task.ID != r.MessageId {
-			continue
-		}
-		if !version || sameVersion(r, &u.message.Task) {
+		if u.message != nil && u.idHash == hash && u.returned != returned && match(&u.message.Task) {
 			found = append(found, u)
 		}
 	}

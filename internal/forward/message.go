@@ -12,7 +12,7 @@ import (
 
 const (
 	// ownHeaders is the largest number of duefleet's own headers on a message.
-	ownHeaders = 7
+	ownHeaders = 9
 	appID      = "duefleet"
 	// firstAttempt is the number of the first attempt; a lean message omits it.
 	firstAttempt = 1
@@ -94,17 +94,7 @@ func publishing(t *task.Task, headers amqp.Table, lean bool) amqp.Publishing {
 	for k, v := range t.Headers {
 		headers[k] = v
 	}
-	headers[task.HeaderDue] = t.Due.UnixMilli()
-	if !t.FirstDue.IsZero() && !t.FirstDue.Equal(t.Due) {
-		headers[task.HeaderFirstDue] = t.FirstDue.UnixMilli()
-	}
-	headers[task.HeaderScheduled] = t.Scheduled.UnixMilli()
-	if !lean || t.Attempt != firstAttempt {
-		headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
-	}
-	if !lean || t.Redelivered {
-		headers[task.HeaderRedelivered] = t.Redelivered
-	}
+	setOwn(headers, t, lean)
 	p := amqp.Publishing{
 		Headers:      headers,
 		ContentType:  t.ContentType,
@@ -121,9 +111,27 @@ func publishing(t *task.Task, headers amqp.Table, lean bool) amqp.Publishing {
 		setOptions(&p, t.Options)
 	}
 	if !lean {
-		headers[task.HeaderTopic], p.AppId = t.Topic, appID
+		p.AppId = appID
 	}
 	return p
+}
+
+// setOwn sets duefleet's headers, except those for options.
+func setOwn(headers amqp.Table, t *task.Task, lean bool) {
+	headers[task.HeaderDue] = t.Due.UnixMilli()
+	if !t.FirstDue.IsZero() && !t.FirstDue.Equal(t.Due) {
+		headers[task.HeaderFirstDue] = t.FirstDue.UnixMilli()
+	}
+	headers[task.HeaderScheduled] = t.Scheduled.UnixMilli()
+	if !lean || t.Attempt != firstAttempt {
+		headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
+	}
+	if !lean || t.Redelivered {
+		headers[task.HeaderRedelivered] = t.Redelivered
+	}
+	if !lean {
+		headers[task.HeaderTopic] = t.Topic
+	}
 }
 
 // setOptions applies the producer's options to a message. The routing key also goes into
@@ -178,6 +186,8 @@ type limits struct {
 // channel, on each attempt. Such a task must fail alone, not block its topic.
 func refusal(t *task.Task, l limits) string {
 	switch {
+	case t.AMQP != nil:
+		return refusalAsItWas(t, l)
 	case len(t.ID) > maxShortString:
 		return fmt.Sprintf("the ID has %d bytes; a message-id holds %d", len(t.ID), maxShortString)
 	case len(t.Topic) > maxShortString:
@@ -185,7 +195,7 @@ func refusal(t *task.Task, l limits) string {
 	case len(t.ContentType) > maxShortString:
 		return fmt.Sprintf("the content type has %d bytes; a message holds %d", len(t.ContentType), maxShortString)
 	case l.body > 0 && len(t.Payload) > l.body:
-		return fmt.Sprintf("the payload has %d bytes; the broker takes %d (its max_message_size)", len(t.Payload), l.body)
+		return tooLarge(t, l)
 	case len(t.Headers) == 0:
 		return ""
 	}
@@ -203,6 +213,10 @@ func refusal(t *task.Task, l limits) string {
 		return fmt.Sprintf("the headers take %d bytes; the broker's frame_max is %d", total, l.frame)
 	}
 	return ""
+}
+
+func tooLarge(t *task.Task, l limits) string {
+	return fmt.Sprintf("the payload has %d bytes; the broker takes %d (its max_message_size)", len(t.Payload), l.body)
 }
 
 // returnReason tells an operator why a message came back.

@@ -25,6 +25,9 @@ type Route struct {
 	// Lean messages lack the headers and properties that a consumer can do without
 	// or read from others. Defaults to all of them.
 	Lean bool
+	// IntakeHeaders adds duefleet's headers to messages that came through an intake.
+	// Defaults to delivering those as they were published.
+	IntakeHeaders bool
 	// Window is the most messages without a confirm. Each place costs some
 	// 330 bytes while the topic is served. Defaults to 2000.
 	Window int

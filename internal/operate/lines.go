@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -24,6 +25,9 @@ type TaskLine struct {
 	Attempts    int    `json:"attempts"`
 	Redelivered bool   `json:"redelivered"`
 	Reason      string `json:"reason,omitempty"`
+	// AMQP is the message of a task that came through the topic's intake. It is absent unless
+	// Tasks.Messages is set.
+	AMQP *amqpmsg.View `json:"amqp,omitempty"`
 }
 
 // NewTaskLine returns the line of a task.
@@ -34,6 +38,7 @@ func NewTaskLine(l Listed) TaskLine {
 		Scheduled: duetime.Text(l.Scheduled), ScheduledMs: duetime.Millis(l.Scheduled),
 		NextAttempt: duetime.Text(l.Next), NextAttemptMs: duetime.Millis(l.Next),
 		Attempts: max(l.Attempt-1, 0), Redelivered: l.Redelivered, Reason: l.Reason,
+		AMQP: amqpmsg.NewView(l.AMQP),
 	}
 }
 
@@ -52,6 +57,8 @@ type ParkedLine struct {
 	Attempts   int    `json:"attempts"`
 	Bytes      int    `json:"payload_bytes"`
 	Reason     string `json:"reason"`
+	// AMQP is the message of a task that came through the topic's intake.
+	AMQP *amqpmsg.View `json:"amqp,omitempty"`
 }
 
 // NewParkedLine returns the line of a parked task.
@@ -61,5 +68,6 @@ func NewParkedLine(r shard.Record) ParkedLine {
 		Due: duetime.Text(r.Due), DueMs: duetime.Millis(r.Due),
 		FirstDue: duetime.Text(r.FirstDue), FirstDueMs: duetime.Millis(r.FirstDue),
 		ParkedAt: duetime.Text(r.ReasonAt), ParkedAtMs: duetime.Millis(r.ReasonAt),
+		AMQP: amqpmsg.NewView(r.AMQP),
 	}
 }

@@ -17,8 +17,8 @@ import (
 // for its first attempt is task.Waiting.
 const Retrying task.State = "retrying"
 
-// Listed is a stored task in a listing, without content type, headers and payload. State
-// may be Retrying.
+// Listed is a stored task in a listing, without payload, and without content type and
+// headers unless Tasks.Messages is set. State may be Retrying.
 type Listed struct{ shard.Stored }
 
 func newListed(s shard.Stored) Listed {
@@ -41,6 +41,8 @@ type Tasks struct {
 	// Limit, if positive, is the largest number of tasks listed. Tasks that are tried or
 	// given back first come first, parked tasks last.
 	Limit int
+	// Messages reads the messages of tasks that came through an intake, without payloads.
+	Messages bool
 }
 
 // Each calls yield with every selected task until yield returns false. With a Limit the
@@ -162,6 +164,9 @@ func (w *walk) shard(ctx context.Context, at int) error {
 // the leased ones, which are in another order.
 func (w *walk) span(ctx context.Context, at int, span shard.Span) error {
 	found, list := 0, w.Topic.Shard(at).List(span, w.Prefix)
+	if w.Messages {
+		list.ReadMessages()
+	}
 	for {
 		page, err := list.Next(ctx)
 		if err != nil || len(page) == 0 {

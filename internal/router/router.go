@@ -259,8 +259,9 @@ type batch struct {
 
 type batchKey struct {
 	shard  int
-	absent bool // entries with IfAbsent
-	moving bool // entries that go from one shard to another in this change
+	op     shard.Op // of puts
+	absent bool     // entries with IfAbsent
+	moving bool     // entries that go from one shard to another in this change
 }
 
 // group puts entries with the same key into batches of at most that many entries, and of

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -180,7 +181,7 @@ func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, todo []
 			switch {
 			case there == nil:
 				free = append(free, at)
-			case there.Op == string(s.op):
+			case there.Op == string(s.opOf(at)):
 				s.results[at] = Scheduled{Due: there.Due.UnixMilli()}
 			default:
 				s.results[at] = Scheduled{Err: task.ErrExists}
@@ -203,10 +204,12 @@ func (s *scheduling) afterMove(ctx context.Context, p shard.Placement, moving []
 	}
 }
 
+func (s *scheduling) opOf(i int) shard.Op { return cmp.Or(s.entries[i].Op, s.op) }
+
 func (s *scheduling) group(p shard.Placement, todo []int, of shardOf) []*batch {
 	return group(todo, scriptTasks, func(i int) batchKey {
 		e := &s.entries[i]
-		return batchKey{shard: of(p, e.ID), absent: e.IfAbsent, moving: p.Moving(e.ID)}
+		return batchKey{shard: of(p, e.ID), op: s.opOf(i), absent: e.IfAbsent, moving: p.Moving(e.ID)}
 	}, func(i int) int { return len(s.entries[i].Body) })
 }
 
@@ -221,7 +224,7 @@ func (s *scheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Name
 }
 
 func (s *scheduling) put(b *batch) shard.Put {
-	put := shard.Put{Shard: b.key.shard, Op: s.op, Absent: b.key.absent, Moving: b.key.moving,
+	put := shard.Put{Shard: b.key.shard, Op: b.key.op, Absent: b.key.absent, Moving: b.key.moving,
 		Entries: make([]shard.Entry, len(b.entries))}
 	for i, at := range b.entries {
 		put.Entries[i] = s.entries[at]

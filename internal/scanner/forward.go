@@ -103,12 +103,14 @@ func (i *item) confirmed(r forward.Result) {
 	}
 }
 
-// forget drops the payload, which the rest of its batch would keep in memory. It keeps
-// the payload if the outcome is unknown, because the publisher may still be writing it.
+// forget drops the payload and the message of an intake, which the rest of the batch would
+// keep in memory. It keeps them if the outcome is unknown, because the publisher may still
+// be writing them.
 func (i item) forget(r forward.Result) {
 	switch r.Outcome {
 	case forward.Confirmed, forward.Returned, forward.Refused:
 		i.claimed.Payload, r.Message.Task.Payload = nil, nil
+		i.claimed.AMQP, r.Message.Task.AMQP = nil, nil
 	default:
 	}
 }

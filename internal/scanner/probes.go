@@ -194,6 +194,9 @@ func (v *served) trouble() string {
 	if text, _ := v.topic.health.refusals.shards(v.topic.scanned()); text != "" {
 		return text
 	}
+	if why := v.topic.intakeTrouble(); why != "" {
+		return "takes no messages from its intake: " + why
+	}
 	if v.orphan.Load() {
 		return "orphan: it has no document; set it or remove it with `scanner topic`"
 	}

@@ -41,7 +41,7 @@ func (r *routing) applying() bool {
 func routeOf(s config.Topic) forward.Route {
 	r := forward.Route{
 		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Lean: s.Headers == config.LeanHeaders, Window: s.Window,
-		ConfirmTimeout: s.Lease / 2,
+		ConfirmTimeout: s.Lease / 2, IntakeHeaders: s.Intake != nil && s.Intake.Headers,
 	}
 	if s.Declare != nil {
 		d := s.Declare

@@ -27,6 +27,7 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -64,6 +65,8 @@ type Scanner struct {
 	log          *slog.Logger
 	store        *shard.Store
 	connection   *forward.Connection
+	inbound      *inbound
+	routers      *router.Routers
 	metrics      *telemetry.Metrics
 	admin        *telemetry.Server
 	heartbeat    *balance.Heartbeat
@@ -91,19 +94,11 @@ func New(cfg Config) (*Scanner, error) {
 		cfg.Moving = cfg.Store
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes),
-		moving: reshard.NewStep(), over: make(chan struct{})}
-	urls, secure, err := cfg.Settings.RabbitMQ.Fresh(cfg.Log)
-	if err != nil {
+		moving: reshard.NewStep(), over: make(chan struct{}), routers: router.New(cfg.Store)}
+	if err := s.connect(); err != nil {
 		return nil, err
 	}
-	s.connection, err = forward.New(forward.Config{
-		Latest: func() ([]string, *tls.Config) { return urls(), secure() }, URLs: cfg.Settings.RabbitMQ.URLs, TLS: secure(),
-		Log: cfg.Log, Name: "duefleet " + cfg.Instance,
-		Advice: func(text string) string { return config.Advice("rabbitmq", text) },
-	})
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	if s.metrics, err = telemetry.NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries,
 		telemetry.Build{Version: cfg.Version, Commit: cfg.Commit}); err != nil {
 		return nil, err
@@ -126,6 +121,27 @@ func New(cfg Config) (*Scanner, error) {
 	return s, s.observe()
 }
 
+// connect prepares the connections to RabbitMQ: one to publish due tasks and answers on,
+// one for the intakes.
+func (s *Scanner) connect() (err error) {
+	urls, secure, err := s.cfg.Settings.RabbitMQ.Fresh(s.cfg.Log)
+	if err != nil {
+		return err
+	}
+	c := forward.Config{
+		Latest: func() ([]string, *tls.Config) { return urls(), secure() }, URLs: s.cfg.Settings.RabbitMQ.URLs,
+		TLS: secure(), Log: s.cfg.Log, Name: "duefleet " + s.cfg.Instance,
+		Advice: func(text string) string { return config.Advice("rabbitmq", text) },
+	}
+	if s.connection, err = forward.New(c); err != nil {
+		return err
+	}
+	c.Receives, c.Name, c.Log = true, c.Name+" intake", s.cfg.Log.With("connection", "intake")
+	s.inbound = &inbound{}
+	s.inbound.connection, err = forward.New(c)
+	return err
+}
+
 // Run serves topics until ctx ends. Then it stops claiming, settles what is in flight,
 // releases the rest and closes, within the configured shutdown timeout. It fails at once
 // only for errors that waiting can't fix, such as an admin address in use. It waits for
@@ -142,6 +158,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	defer stopWorking()
 	watching := &errgroup.Group{}
 	s.support.Go(func() error { return s.connection.Run(serving) })
+	s.support.Go(func() error { return s.inbound.run(serving) })
 	s.support.Go(func() error {
 		defer stopWorking() // without it nobody could see the scanner's state
 		return s.admin.Run(serving)

@@ -14,9 +14,11 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -45,6 +47,12 @@ type topic struct {
 	requests  *requests    // shared by all topics
 	placed    retry.Signal // a placement was put in force
 
+	tasks      *router.Router // for the intake, as the next three
+	maxPayload int
+	inbound    *inbound
+	outbound   *forward.Connection
+	intake     atomic.Pointer[intake.Intake] // nil while it is off
+
 	stopped atomic.Bool               // no more claims.
 	limited atomic.Pointer[time.Time] // when the rate last held tasks back; nil: never
 }
@@ -59,6 +67,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
 		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: retry.NewSignal(),
+		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 	}
 	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error,
 		unsettled: ratelog.New(log, slog.LevelWarn, "outcomes not written to redis, trying again")}
@@ -124,7 +133,7 @@ func (t *topic) run(ctx context.Context) {
 	endPauses := func(ctx context.Context) { t.inForce.endPauses(ctx, t.store, t.log) }
 	var all sync.WaitGroup
 	for _, part := range []func(context.Context){t.announce, endPauses, t.resharder.Run, t.listen, t.routing.run,
-		t.keeper.run, pool.Run} {
+		t.keeper.run, t.takeIn, pool.Run} {
 		all.Go(func() { part(ctx) })
 	}
 	all.Wait()

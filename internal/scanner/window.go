@@ -254,6 +254,13 @@ func (w *window) share() int {
 	return max(1, w.size/8)
 }
 
+// own returns how many bytes of the budget belong to this window.
+func (w *window) own() int {
+	w.budget.mu.Lock()
+	defer w.budget.mu.Unlock()
+	return w.budget.share()
+}
+
 // inUse returns how many tasks are held, and their bytes of the budget.
 func (w *window) inUse() (tasks, bytes int) {
 	w.budget.mu.Lock()
@@ -264,7 +271,7 @@ func (w *window) inUse() (tasks, bytes int) {
 // bytesOf returns how many bytes of the budget claimed tasks take.
 func bytesOf(tasks []shard.Claimed) (bytes int) {
 	for i := range tasks {
-		bytes += taskBytes + len(tasks[i].Payload)
+		bytes += taskBytes + len(tasks[i].Payload) + tasks[i].AMQPBytes
 		for k, v := range tasks[i].Headers {
 			bytes += len(k) + len(v)
 		}

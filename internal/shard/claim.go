@@ -22,6 +22,9 @@ type Claimed struct {
 	// Shard and Token name the lease: the task is settled or released only with both.
 	Shard int
 	Token string
+	// AMQPBytes counts the bytes of routing key, properties and headers in the record, if
+	// the task has AMQP.
+	AMQPBytes int
 }
 
 // Batch is the answer to a claim.
@@ -117,7 +120,10 @@ func (s Shard) claimed(reply *luascript.Values) (Batch, error) {
 	for reply.Left() > 0 {
 		id, record := reply.Text(), reply.Text()
 		r, err := DecodeRecord(s.topic.name, id, record)
-		claimed := Claimed{r.Task, s.n, token}
+		claimed := Claimed{Task: r.Task, Shard: s.n, Token: token}
+		if r.AMQP != nil {
+			claimed.AMQPBytes = len(record) - recordHead - len(r.Payload)
+		}
 		if err != nil {
 			b.Bad = append(b.Bad, BadRecord{claimed, err})
 			continue

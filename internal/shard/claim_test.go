@@ -338,7 +338,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	now := c.now()
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x20of the future").Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x30of the future").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(now), Member: "new"}).Err())
 	c.put(In(0), "a")
 	b := c.claimIDs("a")
@@ -350,7 +350,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	}
 	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "new").Result()
 	c.ok(err)
-	equal(t, "record", raw, "\x20of the future")
+	equal(t, "record", raw, "\x30of the future")
 	equal(t, "skipped the next time", c.claimIDs().Skipped, 0)
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/goldenfile"
@@ -74,6 +75,11 @@ func TestTheVectorsInDocsAreThoseOfTheFiles(t *testing.T) {
 	example := fmt.Sprintf("`hello`: `% x`", EncodeBody(&task.Task{Payload: []byte("hello")}))
 	if !strings.Contains(page, example) {
 		t.Errorf("docs/protocol.md lacks the example of a body, %s", example)
+	}
+	message, err := amqpmsg.Encode(amqpmsg.Message{RoutingKey: "order.due",
+		Properties: amqpmsg.Properties{MessageID: "o-1"}, Body: []byte("hello")})
+	if example := fmt.Sprintf("`% x`", message); err != nil || !strings.Contains(page, example) {
+		t.Errorf("docs/protocol.md lacks the example of a message, %s: %v", example, err)
 	}
 	for _, link := range regexp.MustCompile(`\(protocol/(\w+)\.lua\)`).FindAllStringSubmatch(page, -1) {
 		if !slices.Contains(docsScripts, link[1]) {

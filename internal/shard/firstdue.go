@@ -41,6 +41,9 @@ func FirstDue(mark string, due time.Time) time.Time {
 
 // HideNext removes HeaderNext from a task that is shown to an application.
 func HideNext(t *task.Task) {
+	if t.AMQP != nil {
+		delete(t.AMQP.Headers, HeaderNext)
+	}
 	delete(t.Headers, HeaderNext)
 	if len(t.Headers) == 0 {
 		t.Headers = nil

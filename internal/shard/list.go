@@ -60,6 +60,8 @@ type List struct {
 	over   bool
 	tasks  int64 // limit of a page
 	part   part
+	// messages: records are read as with partMeta, and Task.AMQP is set.
+	messages bool
 }
 
 // part is the part of a record that is read.
@@ -75,6 +77,10 @@ const (
 func (s Shard) List(span Span, prefix string) *List {
 	return &List{shard: s, prefix: prefix, from: scoreText(span.From), to: scoreText(span.To), tasks: listTasks}
 }
+
+// ReadMessages makes the list set Task.AMQP, where it can be read. It comes before the
+// first Next.
+func (l *List) ReadMessages() { l.messages = true }
 
 func scoreText(score float64) string { return strconv.FormatFloat(score, 'g', -1, 64) }
 
@@ -92,10 +98,13 @@ func (l *List) Next(ctx context.Context) ([]Stored, error) {
 }
 
 func (l *List) page(ctx context.Context) ([]Stored, error) {
-	s := l.shard
+	s, part := l.shard, l.part
+	if l.messages {
+		part = max(part, partMeta)
+	}
 	args := []any{
 		l.from, l.to, l.begun, l.last, l.prefix,
-		listLooked, min(l.tasks, listTasks), listBytes, int(l.part),
+		listLooked, min(l.tasks, listTasks), listBytes, int(part),
 	}
 	call := luascript.Call{Script: "list", Keys: []string{s.due(), s.tasks()}, Args: args}
 	reply := s.topic.store.scripts.Run(ctx, call).Values()
@@ -105,7 +114,12 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 		one := listed{id: reply.Text(), score: reply.Text()}
 		one.record, one.there = reply.TextIf()
 		one.left = int(reply.Int())
-		tasks = append(tasks, s.topic.listed(l.part, now, one))
+		stored := s.topic.listed(l.part, now, one)
+		if l.messages && stored.AMQP == nil && one.there {
+			r, _ := DecodeRecord(s.topic.name, one.id, one.record)
+			stored.AMQP = r.AMQP
+		}
+		tasks = append(tasks, stored)
 	}
 	if err := reply.Err(); err != nil {
 		return nil, fmt.Errorf("list tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)

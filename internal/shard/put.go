@@ -23,6 +23,9 @@ type Entry struct {
 	// IfAbsent stores the task only if none has its ID. It is for the Router, which puts
 	// such tasks in batches of their own.
 	IfAbsent bool
+	// Op makes a repeated call know the record of an earlier one: it then answers the same
+	// and stores nothing. The Router makes an op for entries without one.
+	Op Op
 }
 
 // When is a due time on its way to Redis: absolute, or relative to the clock of

@@ -31,10 +31,11 @@ func NewOp() Op {
 	return Op(b)
 }
 
-// A record is a task as a shard stores it: format 1, with big-endian integers.
+// A record is a task as a shard stores it, with big-endian integers. Format 2 is for
+// messages that came through an intake.
 //
 //	offset  bytes
-//	0       1      16 x format (1) + flags: 1 redelivered, 2 exported, 4 noted, 8 attempted
+//	0       1      16 x format (1 or 2) + flags: 1 redelivered, 2 exported, 4 noted, 8 attempted
 //	1       6      due, Redis ms
 //	7       6      scheduled, Redis ms
 //	13      6      op: the number of the call that wrote it
@@ -42,16 +43,17 @@ func NewOp() Op {
 //	        8      if exported: score from before, IEEE 754
 //	        2+n    if noted: reason of the last release, and when that was, Redis ms, as in
 //	               "why @1796119300456" (records of before have the reason alone)
+//	        rest   in format 2: what package amqpmsg encodes; in format 1:
 //	        1      0: payload alone; else, before it,
 //	        1+n    content type; n = 0: application/octet-stream
 //	        1      headers, and for each 1+n key, 2+n value, in the order of the keys;
 //	               those that begin with x-duefleet- are options of the message
 //	        rest   payload
 //
-// The part after the note is the body, which producers write and scripts pass
-// on unread.
+// The part after the note is the body, which callers write and scripts pass on unread.
 const (
 	recordFormat = 1
+	amqpFormat   = 2
 	recordHead   = 19
 	formatUnit   = 16
 
@@ -131,7 +133,8 @@ type Record struct {
 type FormatError struct{ Format byte }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("record format %d is not known to this version (it reads %d); upgrade it", e.Format, recordFormat)
+	return fmt.Sprintf("record format %d is not known to this version (it reads %d and %d); upgrade it", e.Format,
+		recordFormat, amqpFormat)
 }
 
 // DecodeRecord unpacks a record; topic and id are where it was found.
@@ -140,6 +143,9 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 	in, err := decodeHead(&r)
 	if err != nil {
 		return r, err
+	}
+	if record[0]/formatUnit == amqpFormat {
+		return r, decodeAMQP(in, &r.Task)
 	}
 	decodeBody(in, &r.Task)
 	if err := in.cut(); err != nil {
@@ -173,8 +179,10 @@ func DecodeHead(topic, id string, record string) (Record, error) {
 // decodeHead returns the reader in front of the body.
 func decodeHead(r *Record) (*reader, error) {
 	record := r.raw
-	if len(record) > 0 && record[0]/formatUnit != recordFormat {
-		return nil, &FormatError{record[0] / formatUnit}
+	if len(record) > 0 {
+		if f := record[0] / formatUnit; f != recordFormat && f != amqpFormat {
+			return nil, &FormatError{f}
+		}
 	}
 	in := &reader{text: record, at: recordHead}
 	if in.short = len(record) < recordHead; in.short {

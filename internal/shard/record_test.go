@@ -1,7 +1,9 @@
 package shard
 
 import (
+	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"maps"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 )
@@ -34,6 +37,8 @@ type recordVector struct {
 	ContentType string            `json:"content_type"`
 	Headers     map[string]string `json:"headers"`
 	Payload     string            `json:"payload"`
+	// AMQP is an amqpmsg.View, for format 2.
+	AMQP json.RawMessage `json:"amqp,omitempty"`
 }
 
 func (v recordVector) bytes(t testing.TB) string {
@@ -68,8 +73,48 @@ func TestRecordsDecodeAsTheVectorsSay(t *testing.T) {
 			if !maps.Equal(r.Headers, v.Headers) {
 				t.Errorf("headers: got %q, want %q", r.Headers, v.Headers)
 			}
+			equal(t, "message", viewOf(t, r.AMQP), compact(t, v.AMQP))
 		})
 	}
+}
+
+// viewOf returns a message in JSON; "" for none.
+func viewOf(t *testing.T, a *task.AMQP) string {
+	t.Helper()
+	if a == nil {
+		return ""
+	}
+	view, err := json.Marshal(amqpmsg.NewView(a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(view)
+}
+
+func compact(t *testing.T, text json.RawMessage) string {
+	t.Helper()
+	var b bytes.Buffer
+	if text == nil {
+		return ""
+	}
+	if err := json.Compact(&b, text); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// bodyOf returns the body of a task's record, in either format.
+func bodyOf(t *task.Task) string {
+	if t.AMQP == nil {
+		return string(EncodeBody(t))
+	}
+	b, err := amqpmsg.Encode(amqpmsg.Message{
+		RoutingKey: t.AMQP.RoutingKey, Properties: t.AMQP.Properties, Headers: t.AMQP.Headers, Body: t.Payload,
+	})
+	if err != nil {
+		panic(err) // a message that was decoded can be encoded
+	}
+	return string(b)
 }
 
 func TestBodiesEncodeAsTheVectorsSay(t *testing.T) {
@@ -79,7 +124,7 @@ func TestBodiesEncodeAsTheVectorsSay(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", v.Name, err)
 		}
-		if b := hex.EncodeToString(EncodeBody(&r.Task)); !strings.HasSuffix(v.Record, b) {
+		if b := hex.EncodeToString([]byte(bodyOf(&r.Task))); !strings.HasSuffix(v.Record, b) {
 			t.Errorf("%s: body %s is not the end of record %s", v.Name, b, v.Record)
 		}
 	}
@@ -202,9 +247,9 @@ func TestARecordCutAnywhereBeforeItsPayloadIsRefused(t *testing.T) {
 
 func TestARecordOfANewerFormatIsNamedAsSuch(t *testing.T) {
 	t.Parallel()
-	_, err := DecodeRecord("orders", "o-1", "\x20whatever")
+	_, err := DecodeRecord("orders", "o-1", "\x30whatever")
 	var format *FormatError
-	if !errors.As(err, &format) || format.Format != 2 || !strings.Contains(err.Error(), "upgrade") {
+	if !errors.As(err, &format) || format.Format != 3 || !strings.Contains(err.Error(), "upgrade") {
 		t.Fatalf("got %v", err)
 	}
 }

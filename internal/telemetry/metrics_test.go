@@ -55,6 +55,9 @@ var additions = []string{
 	"duefleet_errors_total COUNTER operation",
 	"duefleet_inflight_bytes GAUGE topic",
 	"duefleet_inflight_tasks GAUGE topic",
+	"duefleet_intake_refused_total COUNTER reason,topic",
+	"duefleet_intake_total COUNTER topic,verb",
+	"duefleet_intake_unacked GAUGE topic",
 	"duefleet_move_left_seconds GAUGE topic",
 	"duefleet_move_rate_tasks_per_second GAUGE topic",
 	"duefleet_moved_tasks_total COUNTER topic",
@@ -78,7 +81,9 @@ func TestEveryNameOfTheContractIsExported(t *testing.T) {
 		addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
 			return []ShardStat{{Topic: "orders", Shard: 3}}, nil
 		})
-		m.Topic("orders")
+		orders := m.Topic("orders")
+		orders.IntakeTasks.WithLabelValues("move").Inc()
+		orders.IntakeRefused.WithLabelValues("id").Inc()
 		m.SetConsulUp(true)
 		m.SetRedisUnsafe("eviction", false)
 		m.Error("claim")

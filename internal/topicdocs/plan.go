@@ -162,25 +162,40 @@ func Names(plans []Plan) string {
 	return "topics " + strings.Join(names, ", ")
 }
 
-// RefuseOlder fails if the plan adds declare.dead_letter and live scanners don't know it.
-// They would refuse the document and declare the queue without the argument. RabbitMQ
-// would then refuse them. If the scanners can't be asked, it returns a warning.
+// RefuseOlder fails if the plan adds a setting that live scanners don't know, such as
+// declare.dead_letter or an intake. They would refuse the document and go on by the one
+// before. So they would declare the queue without the argument, or leave the intake's tasks
+// alone. If the scanners can't be asked, it returns a warning.
 func (p Plan) RefuseOlder(ctx context.Context, fleet Fleet) (warning string, err error) {
-	if p.After.Err != nil || !hasDeadLetter(p.After.Topic) || p.Found.Err == nil && hasDeadLetter(p.Found.Topic) {
+	key, format := p.added()
+	if key == "" {
 		return "", nil
 	}
-	_, old, err := fleet.Older(ctx, config.FormatDeadLetter)
+	_, old, err := fleet.Older(ctx, format)
 	if err != nil {
-		return fmt.Sprintf("it isn't known whether all scanners support declare.dead_letter: %v", err), nil
+		return fmt.Sprintf("it isn't known whether all scanners support %s: %v", key, err), nil
 	}
 	if len(old) > 0 {
-		return "", fmt.Errorf("topic %s: scanners of an older version, which would refuse declare.dead_letter: %s; "+
-			"nothing was written: upgrade them first", p.After.Name, strings.Join(old, ", "))
+		return "", fmt.Errorf("topic %s: scanners of an older version, which would refuse %s: %s; "+
+			"nothing was written: upgrade them first", p.After.Name, key, strings.Join(old, ", "))
 	}
 	return "", nil
 }
 
-func hasDeadLetter(t config.Topic) bool { return t.Declare != nil && t.Declare.DeadLetter != "" }
+// added returns the newest setting that the plan adds and that some versions refuse, with
+// the format that has it; "" if there is none.
+func (p Plan) added() (key string, format int) {
+	adds := func(has func(config.Topic) bool) bool {
+		return p.After.Err == nil && has(p.After.Topic) && (p.Found.Err != nil || !has(p.Found.Topic))
+	}
+	switch {
+	case adds(func(t config.Topic) bool { return t.Intake != nil }):
+		return "intake", config.FormatIntake
+	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.DeadLetter != "" }):
+		return "declare.dead_letter", config.FormatDeadLetter
+	}
+	return "", 0
+}
 
 // Pause is a pause of a topic, or its end.
 type Pause struct {

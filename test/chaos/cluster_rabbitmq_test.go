@@ -17,13 +17,13 @@ func TestClusterBrokers(t *testing.T) {
 	r := newHarness(t, options{brokers: true})
 	r.begin()
 	for _, which := range []string{"a follower", "the leader"} {
-		victim := r.node(which == "the leader")
+		victim := r.node(queue, which == "the leader")
 		r.must(victim.Kill())
 		r.flows("tasks after " + which + " was killed")
 		r.must(victim.Restart(t.Context()))
 		r.lasts(5 * time.Second)
 	}
-	victim := r.node(true)
+	victim := r.node(queue, true)
 	r.must(victim.Pause())
 	r.flows("tasks after the leader was cut off")
 	r.lasts(5 * time.Second)
@@ -33,8 +33,26 @@ func TestClusterBrokers(t *testing.T) {
 	r.verdict("RabbitMQ cluster: a follower killed, the leader killed, one cut off", allowance{repeats: 4 * 3 * inFlight})
 }
 
-// node returns the leader of the queue, or, if leader is false, another node.
-func (r *harness) node(leader bool) *servers.RabbitMQ {
+// TestClusterIntake: the leader of the intake's queue is killed, twice. Publishers and
+// scanners go on with another node.
+func TestClusterIntake(t *testing.T) {
+	r := newHarness(t, options{brokers: true, intake: true})
+	r.beginIntake()
+	const kills = 2
+	for range kills {
+		victim := r.node(intakeQueue, true)
+		r.must(victim.Kill())
+		r.flows("tasks after the leader was killed")
+		r.must(victim.Restart(t.Context()))
+		r.lasts(5 * time.Second)
+		r.flows("tasks after it came back")
+	}
+	r.intakeVerdict("intake, RabbitMQ cluster: the leader of its queue killed, twice",
+		allowance{repeats: kills * (3*inFlight + redelivered), unmarked: kills * redelivered})
+}
+
+// node returns the leader of a queue, or, if leader is false, another node.
+func (r *harness) node(queue string, leader bool) *servers.RabbitMQ {
 	r.t.Helper()
 	leads, err := r.brokers.Leader(r.t.Context(), queue, nil)
 	check.OK(r.t, err)

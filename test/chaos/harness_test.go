@@ -54,6 +54,7 @@ type options struct {
 	consul      bool // topics come from Consul.
 	setClock    bool // Redis's clock can be set; Redis is then a single server.
 	exchange    bool // the test declares the exchange of orders, not the scanners.
+	intake      bool // orders has an intake.
 }
 
 // harness is a running fleet on its own servers.
@@ -81,6 +82,7 @@ type harness struct {
 	urls     []string // RabbitMQ's URLs without a proxy
 	replicas int
 	load     *load
+	intake   *intakeClient // nil unless the load goes through an intake
 	arrivals arrivals
 	clock    redisClock
 }
@@ -214,6 +216,9 @@ func (r *harness) write(o options) {
 	if o.exchange {
 		delete(topics["orders"], "declare")
 	}
+	if o.intake {
+		topics["orders"]["intake"] = map[string]any{"exchange": intakeExchange, "queue": intakeQueue, "headers": true}
+	}
 	if o.brokers {
 		topics["orders"]["declare"].(map[string]any)["queue_type"] = "quorum" //nolint:forcetypeassert // made above
 	}
@@ -338,6 +343,9 @@ func (r *harness) consume(queue string) {
 func (r *harness) arrived(d fleet.Delivery) {
 	here := d.At
 	d.At = here.Add(time.Duration(r.clock.judged.Load()))
+	if r.intake != nil {
+		d = r.intake.asAsked(d)
+	}
 	r.recorder.Ledger.Delivered(d)
 	r.arrivals.note(d, here)
 }

@@ -33,6 +33,16 @@ type load struct {
 	failed atomic.Int64     // failed calls, not tasks
 	last   atomic.Value     // error
 	now    func() time.Time // Redis's clock
+	calls  calls
+	ledger *fleet.Ledger
+	later  time.Duration // until tasks are due that are cancelled or rescheduled
+}
+
+// calls are the calls that a load makes. They enter their outcomes into the ledger.
+type calls interface {
+	Schedule(ctx context.Context, orders ...fleet.Order) error
+	Cancel(ctx context.Context, k fleet.Key) error
+	Reschedule(ctx context.Context, k fleet.Key, due time.Time) error
 }
 
 // begin starts the load, and returns once tasks arrive.
@@ -41,9 +51,15 @@ func (r *harness) begin(topics ...string) {
 	if len(topics) == 0 {
 		topics = []string{"orders"}
 	}
+	r.beginWith(&load{calls: r.recorder, later: 20 * time.Second}, topics)
+}
+
+func (r *harness) beginWith(l *load, topics []string) {
+	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
-	r.load = &load{cancel: cancel, done: make(chan struct{}), now: r.clock.now}
-	go r.load.run(ctx, r.recorder, topics)
+	l.cancel, l.done, l.now, l.ledger = cancel, make(chan struct{}), r.clock.now, r.recorder.Ledger
+	r.load = l
+	go l.run(ctx, topics)
 	r.t.Cleanup(r.load.stop)
 	r.await("tasks to arrive", func() bool { return r.recorder.Ledger.Count() > 5*loadBatch })
 }
@@ -53,7 +69,7 @@ func (l *load) stop() {
 	<-l.done
 }
 
-func (l *load) run(ctx context.Context, recorder fleet.Recorder, topics []string) {
+func (l *load) run(ctx context.Context, topics []string) {
 	defer close(l.done)
 	began := time.Now()
 	for beat := 0; ; beat++ {
@@ -63,13 +79,13 @@ func (l *load) run(ctx context.Context, recorder fleet.Recorder, topics []string
 			return
 		case <-time.After(time.Until(began.Add(time.Duration(beat) * loadBeat))): // missed beats are caught up
 		}
-		l.note(l.beat(ctx, recorder, topics[beat%len(topics)], beat))
+		l.note(l.beat(ctx, topics[beat%len(topics)], beat))
 	}
 }
 
 // beat schedules a batch, then cancels one task of an earlier batch and reschedules
 // another.
-func (l *load) beat(ctx context.Context, recorder fleet.Recorder, topic string, beat int) error {
+func (l *load) beat(ctx context.Context, topic string, beat int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	now := l.now()
@@ -79,19 +95,19 @@ func (l *load) beat(ctx context.Context, recorder fleet.Recorder, topic string, 
 		batch = append(batch, order(topic, fmt.Sprintf("t-%d-%d", beat, i), due))
 	}
 	for _, kind := range []string{"cancelled", "moved"} {
-		batch = append(batch, order(topic, fmt.Sprintf("%s-%d", kind, beat), now.Add(20*time.Second)))
+		batch = append(batch, order(topic, fmt.Sprintf("%s-%d", kind, beat), now.Add(l.later)))
 	}
-	if err := recorder.Schedule(ctx, batch...); err != nil {
+	if err := l.calls.Schedule(ctx, batch...); err != nil {
 		return err
 	}
 	k := fleet.Key{Topic: topic, ID: fmt.Sprintf("cancelled-%d", beat)}
-	if err := recorder.Cancel(ctx, k); err != nil {
+	if err := l.calls.Cancel(ctx, k); err != nil {
 		if errors.Is(err, task.ErrNotFound) { // an earlier try removed it, but its reply was lost
-			recorder.Ledger.MaybeCancelled(k)
+			l.ledger.MaybeCancelled(k)
 		}
 		return err
 	}
-	return recorder.Reschedule(ctx, fleet.Key{Topic: topic, ID: fmt.Sprintf("moved-%d", beat)}, l.now().Add(time.Second))
+	return l.calls.Reschedule(ctx, fleet.Key{Topic: topic, ID: fmt.Sprintf("moved-%d", beat)}, l.now().Add(time.Second))
 }
 
 func (l *load) note(err error) {

@@ -174,18 +174,20 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	servertest.Need(t, "redis-server", "rabbitmq-server", "consul")
 	s := newSettings(t)
 	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
-	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
+	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"},
+		"intake": {"exchange": "orders.in"}}`)
 	scanner := startScanner(t, s)
 	var families map[string]*dto.MetricFamily
-	wait.For(t, "shards and Consul to be in the metrics", func() bool {
+	wait.For(t, "shards, Consul and the intake to be in the metrics", func() bool {
 		var body bytes.Buffer
 		check.OK(t, scanner.Get(t.Context(), "/metrics", &body))
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		var err error
 		families, err = parser.TextToMetricFamilies(&body)
 		check.OK(t, err)
-		// Shards are counted, and Consul is asked, a moment after the start.
-		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil
+		// Shards are counted, Consul is asked and the intake begins a moment after the start.
+		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil &&
+			families["duefleet_intake_total"] != nil
 	})
 	maps.Copy(families, scrapeTLS(t))
 	return families

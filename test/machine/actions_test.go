@@ -33,6 +33,7 @@ func (m *machine) produce(t *rapid.T) {
 		id:   rapid.SampledFrom(m.ids).Draw(t, "id"), name: fmt.Sprint("v", m.named),
 		seen: map[taskView]bool{},
 	}
+	o.amqp = o.scheduled() && m.named%2 == 0
 	o.when = m.drawWhen(t)
 	o.began = m.steps + 1
 	m.operations = append(m.operations, o)

@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/faults"
 )
@@ -56,6 +57,17 @@ func newInterceptor(d defect) (*interceptor, error) {
 	return l, nil
 }
 
+// amqpBody is the body of a message of AMQP whose routing key is its payload. The producer
+// library schedules none, so the interceptor puts it into the command.
+func amqpBody(payload string) []byte {
+	b, err := amqpmsg.Encode(amqpmsg.Message{RoutingKey: payload, Headers: map[string]any{"n": int8(1)},
+		Body: []byte(payload)})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 func hash(text string) string { return redis.NewScript(text).Hash() }
 
 // around takes the place of a request.
@@ -83,6 +95,10 @@ func (l *interceptor) around(ctx context.Context, r faults.Request) error {
 		return send()
 	}
 	a.noteOp(name, cmd)
+	if name == "put" && a.op != nil && a.op.amqp {
+		args := cmd.Args()
+		args[len(args)-1] = amqpBody(a.op.name)
+	}
 	return a.call(name, send, func() { l.extend(name, cmd) })
 }
 

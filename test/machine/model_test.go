@@ -27,6 +27,7 @@ type operation struct {
 	id      string
 	name    string // and payload, of a scheduled task
 	number  string // the op in its record
+	amqp    bool   // it schedules a message of AMQP, which takes another record format
 	when    request
 	began   int // step
 	ended   int // 0: it is running
@@ -83,6 +84,9 @@ func (o *operation) String() string {
 
 // writes reports whether the operation writes a version of the task.
 func (o *operation) writes() bool { return o.verb != cancel && o.verb != get }
+
+// scheduled reports whether the operation brings a task of its own.
+func (o *operation) scheduled() bool { return o.verb == schedule || o.verb == ifAbsent }
 
 // surely reports whether the operation returned and certainly took effect.
 func (o *operation) surely() bool { return o.ended > 0 && !o.crashed && o.err == nil && o.verb != get }
@@ -211,6 +215,9 @@ func (m *model) copied(c stored, p, before *snapshot, step int, now int64) error
 		if err := m.written(x, before, step); err != nil {
 			return err
 		}
+	}
+	if x.scheduled() && x.amqp != (c.AMQP != nil) || c.AMQP != nil && c.AMQP.RoutingKey != string(c.Payload) {
+		return fmt.Errorf("promise 1: %v is stored as another message: %+v", x, c.Task)
 	}
 	if string(c.Payload) != x.payload {
 		return fmt.Errorf("promise 1: %v has payload %q, and had %q", x, c.Payload, x.payload)

@@ -12,7 +12,11 @@ local function payload_at(record, at)
     local n = number(bytes)
     at = at + n
   end
-  if number(1) > 0 then
+  local first = number(1)
+  if string.byte(record) >= 2 * FORMAT then -- routing key, properties with headers
+    skip(1)
+    skip(4)
+  elseif first > 0 then
     skip(1)
     for _ = 1, number(1) do
       skip(1)
@@ -23,7 +27,7 @@ local function payload_at(record, at)
 end
 
 -- part_of returns a part of a record. wanted 2: all; 1: without the payload; 0: without the
--- content type and headers too. A record that is cut short is returned as it is.
+-- content type, properties and headers too. A record that is cut short is returned as it is.
 local function part_of(record, wanted)
   if wanted == 2 then return record end
   if not known(record) or #record < 21 then return string.sub(record, 1, 21) end

@@ -3,7 +3,8 @@
 -- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
---       while the tasks are moving, else 0), then for each task: id, when, body
+--       while the tasks are moving, else 0), then for each task: id, when, body.
+--       A body that begins with byte 2 is stored in format 2, others in format 1.
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
 --       A task due now becomes due a ms later if it replaces one that was due, and
@@ -17,12 +18,14 @@ sized('op', op, 6, 6)
 either('mode', ARGV[4], '', 'absent')
 either('moving', ARGV[5], '0', '1')
 -- the checks are inlined: a call for each task costs too much
-local ids, dues, scores_of, n = {}, {}, {}, 0
+local ids, dues, scores_of, formats, n = {}, {}, {}, {}, 0
 for i = 6, #ARGV, 3 do
   local id = ARGV[i]
   if id == '' or #id > 255 then sized('id', id, 1, 255) end
-  if ARGV[i + 2] == '' then sized('body', '', 1) end
+  local first = string.byte(ARGV[i + 2])
+  if not first then sized('body', '', 1) end
   n = n + 1
+  formats[n] = first == 2 and 32 or 16
   ids[n] = id
   dues[n], scores_of[n] = due_of(ARGV[i + 1])
 end
@@ -63,7 +66,7 @@ for i = 1, n do
     if absent then fresh[id] = true end
     if due < first then first = due end
     scores[at + 1], scores[at + 2] = scores_of[i], id
-    records[at + 1], records[at + 2] = id, struct.pack('>BI6', 16, due) .. scheduled .. ARGV[5 + 3 * i]
+    records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[5 + 3 * i]
     at = at + 2
     if moving then put[at / 2] = id end
   end

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/router"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// TestMessagesOfTheIntakeAreListed: tasks ls and parked ls show routing key, properties,
+// and headers with their types as JSON, and nothing of them for a library's task. A replay
+// keeps the message.
+func TestMessagesOfTheIntakeAreListed(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "")
+	o.parkAs("orders", "library", "handler failed")
+	body, err := amqpmsg.Encode(amqpmsg.Message{
+		RoutingKey: "order.eu", Properties: amqpmsg.Properties{Type: "order", Priority: 4},
+		Headers: map[string]any{"n": int16(7), "list": []any{true}}, Body: []byte("payload"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := shard.Entry{ID: "message", When: shard.In(0), Body: body}
+	if r := router.New(o.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0]; r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	const want = `{"headers":{"list":{"type":"array","value":[{"type":"bool","value":true}]},"n":{"type":"int16","value":7}},` +
+		`"properties":{"priority":4,"type":"order"},"routing_key":"order.eu"}`
+	shown := func(args ...string) {
+		t.Helper()
+		code, text := o.call(append(args, "-o", "json")...)
+		var all []map[string]any
+		if err := json.Unmarshal([]byte(text), &all); err != nil || code != cli.Done || len(all) == 0 {
+			t.Fatalf("%q: code %d, %v: %s", args, code, err, text)
+		}
+		for _, one := range all {
+			got, there := one["amqp"]
+			if there != (one["id"] == "message") {
+				t.Errorf("%q: %v", args, one)
+			}
+			if b, err := json.Marshal(got); there && (err != nil || string(b) != want) {
+				t.Errorf("%q: got %s, want %s", args, b, want)
+			}
+		}
+	}
+	shown("tasks", "ls", "orders")
+	o.wants(cli.Done, "message  waiting", "tasks", "ls", "orders")
+	at := o.store.Topic("orders").Shard(0)
+	b, err := at.Claim(t.Context(), shard.Claim{Claimant: "w", Request: "9", Limit: 10, Lease: time.Hour})
+	if err != nil || len(b.Tasks) != 1 {
+		t.Fatalf("claimed %+v, %v", b.Tasks, err)
+	}
+	park := shard.Release{Lease: shard.Lease{ID: "message", Token: b.Tasks[0].Token}, Park: true, Reason: "returned"}
+	if n, err := at.Release(t.Context(), []shard.Release{park}); n != 1 || err != nil {
+		t.Fatalf("parked %d, %v", n, err)
+	}
+	shown("parked", "ls", "orders")
+	o.wants(cli.Done, "returned", "parked", "ls", "orders")
+	o.wants(cli.Done, "replayed 1\n", "parked", "replay", "orders", "--id", "message")
+	shown("tasks", "ls", "orders")
+	o.wants(cli.Done, "purged 1\n", "parked", "purge", "orders", "--id", "library")
+}

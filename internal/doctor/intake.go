@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// examineIntake checks the exchanges and queues of a topic's intake.
+func (b *broker) examineIntake(r *report, name string, t config.Topic, running bool) {
+	if !t.TakesIn() {
+		return
+	}
+	b.examineIntakeExchange(r, name, t, running)
+	b.examineIntakeQueue(r, name, t, running)
+	b.examineRefused(r, name, t, running)
+	b.examineIntakeRights(r, name, t)
+}
+
+// examineIntakeExchange checks that the exchange exists and has the type of the settings.
+// An exchange keeps its type, and AMQP reports it only as the refusal of another one.
+func (b *broker) examineIntakeExchange(r *report, name string, t config.Topic, running bool) {
+	check, in := "topic "+name+" intake exchange", t.Intake
+	err := b.ask(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclarePassive(in.Exchange, in.Type, true, false, false, false, nil)
+	})
+	if err == nil { // it is there, so this makes nothing
+		err = b.ask(func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclare(in.Exchange, in.Type, true, false, false, false, nil)
+		})
+	}
+	switch {
+	case err == nil:
+		r.ok(check, "exchange %s is there, of type %s", in.Exchange, in.Type)
+	case b.madeLater(r, check, "exchange "+in.Exchange, t, running, err):
+	case notFound(err):
+		r.fail(check, b.declare("exchange", "name="+in.Exchange+" type="+in.Type), "%v", err)
+	case refusedWith(err, amqp.PreconditionFailed):
+		r.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
+			"exchange %s is there and differs from the settings: %v", in.Exchange, err)
+	case refusedWith(err, amqp.AccessRefused):
+		r.info(check, "exchange %s is there; this user may not declare it, so its type isn't known", in.Exchange)
+	default:
+		r.fail(check, b.permit(), "exchange %s: %v", in.Exchange, err)
+	}
+}
+
+func (b *broker) examineIntakeQueue(r *report, name string, t config.Topic, running bool) {
+	check, in := "topic "+name+" intake queue", t.Intake
+	found, err := b.queue(in.Queue)
+	switch {
+	case err == nil && found.Consumers == 0 && t.Paused:
+		r.info(check, "the topic is paused: queue %s keeps %s", in.Queue, messages(found.Messages))
+	case err == nil && found.Consumers == 0:
+		r.warn(check, "scanner run, or the reason in scanner status --topic "+name,
+			"queue %s is there, holds %s, and no scanner consumes from it", in.Queue, messages(found.Messages))
+	case err == nil:
+		r.ok(check, "queue %s is there, with %s, and a scanner consumes from it", in.Queue, messages(found.Messages))
+	case b.madeLater(r, check, "queue "+in.Queue, t, running, err):
+	case notFound(err):
+		r.fail(check, b.declare("queue", fmt.Sprintf(`name=%s arguments='%s'`, in.Queue, intakeArguments(*in))), "%v", err)
+	default:
+		r.fail(check, b.permit(), "queue %s: %v", in.Queue, err)
+	}
+}
+
+// examineRefused reports whether messages that no task could be made of wait.
+func (b *broker) examineRefused(r *report, name string, t config.Topic, running bool) {
+	check, queue := "topic "+name+" intake refused", t.Intake.Refused()
+	found, err := b.queue(queue)
+	switch {
+	case err == nil && found.Messages > 0:
+		r.warn(check, "read their header x-duefleet-refused, fix the clients, then publish the messages again or purge "+
+			queue,
+			"queue %s holds %s that broke a rule", queue, messages(found.Messages))
+	case err == nil:
+		r.ok(check, "queue %s is there and empty", queue)
+	case b.madeLater(r, check, "queue "+queue, t, running, err):
+	case notFound(err):
+		r.fail(check, fmt.Sprintf("%s; then %s; then bind them", b.declare("exchange", "name="+queue+" type=fanout"),
+			b.declare("queue", "name="+queue+` arguments='{"x-queue-type":"quorum"}'`)), "%v", err)
+	default:
+		r.fail(check, b.permit(), "queue %s: %v", queue, err)
+	}
+}
+
+// examineIntakeRights tries to publish refused messages and answers, in transactions that
+// it doesn't commit.
+func (b *broker) examineIntakeRights(r *report, name string, t config.Topic) {
+	check := "topic " + name + " intake rights"
+	var denied []string
+	for _, to := range []struct{ exchange, what string }{
+		{t.Intake.Refused(), "refused messages to exchange " + t.Intake.Refused()},
+		{"", "answers to AMQP's default exchange"},
+	} {
+		err := b.ask(func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange) })
+		if refusedWith(err, amqp.AccessRefused) {
+			denied = append(denied, to.what)
+		}
+	}
+	if len(denied) == 0 {
+		r.ok(check, "user %s may publish refused messages and answers", b.uri.Username)
+		return
+	}
+	r.fail(check, fmt.Sprintf("let user %s write to %s and amq.default in vhost %s: see \"Rights in RabbitMQ\" in "+
+		"docs/deploy.md",
+		b.uri.Username, t.Intake.Refused(), b.uri.Vhost), "user %s may not publish %s", b.uri.Username,
+		strings.Join(denied, " and "))
+}
+
+func tryPublish(ch *amqp.Channel, exchange string) error {
+	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
+	if err := ch.Tx(); err != nil {
+		return err
+	}
+	if err := ch.Publish(exchange, "doctor", false, false, amqp.Publishing{}); err != nil {
+		return err
+	}
+	if err := ch.TxRollback(); err != nil {
+		select {
+		case why := <-closes:
+			if why != nil {
+				return why
+			}
+		default:
+		}
+		return err
+	}
+	return nil
+}
+
+// madeLater reports that the first scanner will make what is missing, and returns whether
+// that is so.
+func (b *broker) madeLater(r *report, check, what string, t config.Topic, running bool, err error) bool {
+	if !notFound(err) || t.Declare == nil || running {
+		return false
+	}
+	r.info(check, "%s isn't there; the first scanner will make it", what)
+	return true
+}
+
+func refusedWith(err error, code int) bool {
+	var refusal *amqp.Error
+	return errors.As(err, &refusal) && refusal.Code == code
+}
+
+// intakeArguments returns the arguments with which a scanner declares the queue, as JSON.
+func intakeArguments(in config.Intake) string {
+	return fmt.Sprintf(`{"x-queue-type":"quorum","x-single-active-consumer":true,"x-delivery-limit":2147483647,`+
+		`"x-dead-letter-exchange":"%s","x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"}`, in.Refused())
+}
+
+// examineSharedIntakes reports queues that several topics take messages from: one of them
+// would get all.
+func examineSharedIntakes(r *report, docs map[string]config.Topic) {
+	topics := map[string][]string{} // by queue
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		if t := docs[name]; t.TakesIn() {
+			topics[t.Intake.Queue] = append(topics[t.Intake.Queue], name)
+		}
+	}
+	for _, queue := range slices.Sorted(maps.Keys(topics)) {
+		if names := topics[queue]; len(names) > 1 {
+			r.fail("topic "+names[0]+" intake queue", "give each topic an intake.queue of its own",
+				"topics %s take messages from the same queue %s: one of them gets all", strings.Join(names, ", "), queue)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Inlet is a queue that gets every message published to an exchange, and a place for
+// messages that are refused.
+type Inlet struct {
+	// Exchange that clients publish to, and its type: topic, fanout or headers.
+	Exchange, Type string
+	// Queue with a single active consumer.
+	Queue string
+	// Refused is an exchange and the queue bound to it.
+	Refused string
+	// Declare makes all of it, durable. Otherwise it must exist.
+	Declare bool
+}
+
+const (
+	argSingleActive  = "x-single-active-consumer"
+	argDeliveryLimit = "x-delivery-limit"
+	// noDeliveryLimit is the highest number that every version accepts. RabbitMQ 4.0 and
+	// later dead-letter a message after 20 deliveries by default. A message is delivered
+	// again each time a scanner can't reach Redis.
+	noDeliveryLimit = int32(1<<31 - 1)
+)
+
+// Channel opens a channel of the caller's own, and prepare makes it ready. Both take little
+// longer than the connect timeout at most. While the connection can't be used, the error
+// says why.
+func (c *Connection) Channel(ctx context.Context, prepare func(*amqp.Channel) error) (*amqp.Channel, error) {
+	conn, reason := c.open()
+	if conn == nil {
+		return nil, errors.New(reason)
+	}
+	opened := make(chan *amqp.Channel, 1)
+	err := conn.call(ctx, c.cfg.ConnectTimeout, func() error {
+		channel, err := conn.amqp.Channel()
+		if err != nil {
+			return fmt.Errorf("open a channel: %w", brokerError{err})
+		}
+		if err := prepare(channel); err != nil {
+			_ = channel.Close()
+			return err
+		}
+		opened <- channel
+		return nil
+	}, func() { _ = (<-opened).Close() })
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, c.cfg.Advice(err.Error()))
+	}
+	return <-opened, nil
+}
+
+// Changed returns a channel that is closed when the connection is opened or lost, or when
+// RabbitMQ blocks it or stops blocking it. Call it before State or Channel.
+func (c *Connection) Changed() <-chan struct{} { return c.changed.Next() }
+
+// Prepare makes the inlet's exchanges, queues and bindings, or checks that they exist.
+func (in Inlet) Prepare(channel *amqp.Channel) error {
+	if in.Declare {
+		return in.declare(channel)
+	}
+	for _, name := range []string{in.Exchange, in.Refused} {
+		if err := channel.ExchangeDeclarePassive(name, in.Type, true, false, false, false, nil); err != nil {
+			return fmt.Errorf("check exchange %q: %w", name, brokerError{err})
+		}
+	}
+	for _, name := range []string{in.Queue, in.Refused} {
+		if _, err := channel.QueueDeclarePassive(name, true, false, false, false, nil); err != nil {
+			return fmt.Errorf("check queue %q: %w", name, brokerError{err})
+		}
+	}
+	return nil
+}
+
+// declare makes the queue before its binding, and the binding last: what is published then
+// reaches a consumer.
+func (in Inlet) declare(channel *amqp.Channel) error {
+	quorum := &Declare{QueueType: queueTypeValue, DeadLetter: in.Refused}
+	if err := quorum.declareDeadLetter(channel); err != nil {
+		return err
+	}
+	args := quorum.arguments()
+	args[argSingleActive], args[argDeliveryLimit] = true, noDeliveryLimit
+	if _, err := channel.QueueDeclare(in.Queue, true, false, false, false, args); err != nil {
+		return fmt.Errorf("declare queue %q: %w", in.Queue, brokerError{err})
+	}
+	if err := channel.ExchangeDeclare(in.Exchange, in.Type, true, false, false, false, nil); err != nil {
+		return fmt.Errorf("declare exchange %q: %w%s", in.Exchange, brokerError{err}, in.typeAdvice(err))
+	}
+	key, match := in.everything()
+	if err := channel.QueueBind(in.Queue, key, in.Exchange, false, match); err != nil {
+		return fmt.Errorf("bind queue %q to exchange %q: %w", in.Queue, in.Exchange, brokerError{err})
+	}
+	return nil
+}
+
+// everything returns the binding that gives a queue every message of the exchange.
+func (in Inlet) everything() (key string, match amqp.Table) {
+	switch in.Type {
+	case amqp.ExchangeTopic:
+		return "#", nil
+	case amqp.ExchangeHeaders:
+		return "", amqp.Table{"x-match": "all"} // all of no headers
+	}
+	return "", nil
+}
+
+// typeAdvice returns advice if the exchange exists as another type, to append to the error.
+func (in Inlet) typeAdvice(err error) string {
+	var refusal *amqp.Error
+	if !errors.As(err, &refusal) || refusal.Code != amqp.PreconditionFailed {
+		return ""
+	}
+	return "; an exchange keeps its type: set intake.exchange to another name, or delete the exchange once nobody " +
+		"publishes to it"
+}

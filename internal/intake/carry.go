@@ -1,0 +1,185 @@
+package intake
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// movesAtOnce is how many moves of a batch are sent at the same time.
+const movesAtOnce = 16
+
+// try carries out what is left of a batch: first in Redis, then the refusals, then the
+// answers. It returns why something is still left. since is how long the batch has taken.
+func (in *Intake) try(ctx context.Context, todo batch, exchange string, since time.Duration) error {
+	err := in.ask(ctx, todo)
+	refused := todo.only(func(it *item) bool { return it.refusal != nil })
+	if len(refused) > 0 {
+		err = cmp.Or(err, in.refuse(ctx, refused, exchange))
+	}
+	ready := todo.only(func(it *item) bool { return it.code != "" })
+	if wanted := ready.only((*item).wantsAnswer); len(wanted) > 0 {
+		if failed := in.outbox.answer(ctx, wanted); failed != nil {
+			if since < in.cfg.pace.answerFor {
+				return cmp.Or(err, failed)
+			}
+			in.unanswered(ctx, failed)
+		}
+	}
+	if why := in.outbox.lost(); why != nil { // only an answer makes RabbitMQ close the channel later
+		in.unanswered(ctx, why)
+	}
+	for _, it := range ready {
+		it.done = true
+		in.count(it)
+	}
+	return err
+}
+
+func (in *Intake) unanswered(ctx context.Context, why error) {
+	in.cfg.Count("intake_answer")
+	in.logs.unanswered.Log(ctx, "error", why)
+}
+
+// only returns the messages that a condition holds for.
+func (b batch) only(holds func(*item) bool) (some batch) {
+	for _, it := range b {
+		if holds(it) {
+			some = append(some, it)
+		}
+	}
+	return some
+}
+
+// wantsAnswer reports whether the client waits for an answer. reply_to alone may be meant
+// for the consumer of the task.
+func (it *item) wantsAnswer() bool {
+	return it.asked && it.delivery.ReplyTo != "" && it.delivery.CorrelationId != ""
+}
+
+func (in *Intake) count(it *item) {
+	if it.refusal != nil {
+		in.cfg.Metrics.IntakeRefused.WithLabelValues(it.refusal.class).Inc()
+		return
+	}
+	in.cfg.Metrics.IntakeTasks.WithLabelValues(it.verb).Inc()
+}
+
+// ask sends the messages to Redis that have no outcome. They are of one class.
+func (in *Intake) ask(ctx context.Context, todo batch) error {
+	todo = todo.only(func(it *item) bool { return it.refusal == nil && it.code == "" })
+	if len(todo) == 0 {
+		return nil
+	}
+	if err := in.refuseFar(ctx, todo); err != nil {
+		return err
+	}
+	todo = todo.only(func(it *item) bool { return it.refusal == nil })
+	if len(todo) == 0 {
+		return nil
+	}
+	switch todo[0].verb {
+	case Cancel:
+		return in.cancel(ctx, todo)
+	case Move:
+		return in.move(ctx, todo)
+	}
+	return in.schedule(ctx, todo)
+}
+
+// refuseFar refuses absolute due times that are too far ahead by Redis's clock.
+func (in *Intake) refuseFar(ctx context.Context, todo batch) error {
+	todo = todo.only(func(it *item) bool { return it.verb != Cancel && it.due.at > 0 })
+	if len(todo) == 0 {
+		return nil
+	}
+	now, err := in.cfg.Topic.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, it := range todo {
+		if it.due.far(now) {
+			it.refusal = &refusal{refusedWhen, fmt.Errorf("header %s: %w", HeaderDue, tooFar())}
+		}
+	}
+	return nil
+}
+
+// schedule stores tasks. A repeat has the ops of the first try, so a task whose reply was
+// lost is known.
+func (in *Intake) schedule(ctx context.Context, todo batch) error {
+	op := shard.NewOp()
+	entries := make([]shard.Entry, len(todo))
+	for i, it := range todo {
+		it.entry.Op = cmp.Or(it.entry.Op, op)
+		entries[i] = it.entry
+	}
+	var failed error
+	for i, r := range in.cfg.Tasks.Schedule(ctx, entries) {
+		failed = cmp.Or(failed, todo[i].outcome(r.Due, r.Err))
+	}
+	return failed
+}
+
+func (in *Intake) cancel(ctx context.Context, todo batch) error {
+	ids := make([]string, len(todo))
+	for i, it := range todo {
+		ids[i] = it.id
+	}
+	var failed error
+	for i, err := range in.cfg.Tasks.CancelMany(ctx, ids, in.cfg.MaxPayload) {
+		failed = cmp.Or(failed, todo[i].outcome(0, err))
+	}
+	return failed
+}
+
+// move moves tasks with different IDs.
+func (in *Intake) move(ctx context.Context, todo batch) error {
+	errs := make([]error, len(todo))
+	places := make(chan struct{}, movesAtOnce)
+	var moving sync.WaitGroup
+	for i, it := range todo {
+		places <- struct{}{}
+		moving.Go(func() {
+			dueAt, err := in.cfg.Tasks.Reschedule(ctx, it.id, it.due.when)
+			errs[i] = it.outcome(dueAt, err)
+			<-places
+		})
+	}
+	moving.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outcome takes Redis's answer. It returns an error after which the message is tried again.
+func (it *item) outcome(dueAt int64, err error) error {
+	switch {
+	case err == nil:
+		it.code, it.dueAt = codeOK, dueAt
+	case errors.Is(err, task.ErrExists):
+		it.code = codeExists
+	case errors.Is(err, task.ErrNotFound):
+		it.code = codeNotFound
+	default:
+		return err
+	}
+	return nil
+}
+
+// waits records that messages wait because of an error.
+func (in *Intake) waits(ctx context.Context, err error, messages int) {
+	in.cfg.Count("intake")
+	why := err.Error() + in.cfg.Advice(err.Error())
+	in.trouble.Store(&why)
+	in.logs.retried.Log(ctx, "messages", messages, "error", why)
+}

@@ -1,0 +1,269 @@
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/router"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
+
+const (
+	exchange = "orders.delayed"
+	queue    = "orders.intake"
+	refused  = queue + ".refused"
+	// maxPayload is the largest payload in tests, in bytes.
+	maxPayload = 1000
+)
+
+// harness is the intake of the topic orders, whose tasks nobody delivers.
+type harness struct {
+	t      *testing.T
+	redis  *fixture.Redis
+	url    string
+	inlet  forward.Inlet
+	client *amqp.Channel // of a client
+	log    *wait.Log
+	pace   pace
+	in     *Intake
+
+	placement shard.Placement
+	endIn     func()                 // ends the connection of the latest intake
+	counts    []*prometheus.Registry // of all intakes
+	published int                    // messages
+
+	mu   sync.Mutex
+	held int // bytes
+}
+
+func newHarness(t *testing.T) *harness {
+	t.Helper()
+	return newHarnessOn(t, fixture.New(t))
+}
+
+// newHarnessOn declares the inlet, so that a test can publish before the intake runs.
+func newHarnessOn(t *testing.T, rdb *fixture.Redis) *harness {
+	t.Helper()
+	h := &harness{t: t, redis: rdb, url: servertest.RabbitMQ(t), log: &wait.Log{}, inlet: forward.Inlet{Exchange: exchange,
+		Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Declare: true}}
+	_, h.placement = rdb.Serve(t, 4)
+	h.client = servertest.Channel(t, h.url)
+	h.ok(h.inlet.Prepare(h.client))
+	return h
+}
+
+func (h *harness) ok(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// connect runs a connection until the test ends.
+func (h *harness) connect(receives bool) (c *forward.Connection, end func()) {
+	h.t.Helper()
+	c, err := forward.New(forward.Config{URLs: []string{h.url}, Receives: receives})
+	h.ok(err)
+	end = wait.Background(h.t, "a connection", c.Run)
+	if !receives { // a publisher makes the connection usable
+		p := c.NewPublisher("orders", forward.Route{}, func([]forward.Result) {})
+		wait.Background(h.t, "a publisher", p.Run)
+		h.ok(p.WaitReady(wait.Context(h.t)))
+	}
+	return c, end
+}
+
+// intake returns an intake that isn't started.
+func (h *harness) intake() *Intake {
+	h.t.Helper()
+	registry := prometheus.NewRegistry()
+	h.counts = append(h.counts, registry)
+	metrics, err := telemetry.NewMetrics(registry, 64, telemetry.Build{})
+	h.ok(err)
+	in, end := h.connect(true)
+	h.endIn = end
+	out, _ := h.connect(false)
+	return New(Config{
+		Topic: h.redis.Orders(), Tasks: router.New(h.redis.Store).Topic(fixture.Orders), MaxPayload: maxPayload,
+		In: in, Out: out, Room: func() int { return 16 << 20 }, Hold: h.hold,
+		Metrics: metrics.Topic(fixture.Orders), Count: func(string) {}, Log: slog.New(slog.NewTextHandler(h.log, nil)),
+		pace: h.pace,
+	})
+}
+
+func (h *harness) hold(bytes int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held += bytes
+}
+
+// start runs the intake until the test ends or end is called.
+func (h *harness) start() (end func()) {
+	h.t.Helper()
+	h.in = h.intake()
+	return wait.Background(h.t, "the intake", func(ctx context.Context) error {
+		h.in.Serve(ctx, Settings{Queue: queue, Refused: refused, Target: "orders"}, h.inlet.Prepare)
+		return nil
+	})
+}
+
+// publish publishes a message as a client does.
+func (h *harness) publish(p amqp.Publishing) {
+	h.t.Helper()
+	h.ok(h.client.PublishWithContext(h.t.Context(), exchange, "key.of.a.client", true, false, p))
+	h.published++
+}
+
+// counted returns how many messages the intakes counted as carried out or refused.
+func (h *harness) counted() (n int) {
+	h.t.Helper()
+	var families []*dto.MetricFamily
+	for _, registry := range h.counts {
+		some, err := registry.Gather()
+		h.ok(err)
+		families = append(families, some...)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "duefleet_intake_total" || f.GetName() == "duefleet_intake_refused_total" {
+				n += int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	return n
+}
+
+// newMessage returns a message with an ID, a body, and headers as pairs of key and value.
+func newMessage(id string, pairs ...any) amqp.Publishing {
+	p := amqp.Publishing{MessageId: id, Body: []byte("body of " + id), DeliveryMode: amqp.Persistent,
+		Headers: amqp.Table{}}
+	for i := 0; i < len(pairs); i += 2 {
+		p.Headers[pairs[i].(string)] = pairs[i+1]
+	}
+	return p
+}
+
+// settled waits until all messages are carried out and acked.
+func (h *harness) settled() {
+	h.t.Helper()
+	wait.Progress(h.t, "all messages to be acked", h.counted, func() bool {
+		return h.counted() >= h.published && h.unacked() == 0
+	})
+}
+
+// unacked returns the bytes that the intake holds.
+func (h *harness) unacked() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held
+}
+
+func (h *harness) waiting(queue string) int {
+	h.t.Helper()
+	q, err := h.client.QueueDeclarePassive(queue, true, false, false, false, nil)
+	h.ok(err)
+	return q.Messages
+}
+
+// taken returns the next message of a queue.
+func (h *harness) taken(queue string) (d amqp.Delivery) {
+	h.t.Helper()
+	got := false
+	wait.For(h.t, "a message in "+queue, func() bool {
+		if !got {
+			var err error
+			d, got, err = h.client.Get(queue, true)
+			h.ok(err)
+		}
+		return got
+	})
+	return d
+}
+
+// stored is a task of the intake as Redis has it.
+type stored struct {
+	due       time.Time
+	scheduled time.Time
+	message   amqpmsg.Message
+}
+
+// records returns the stored tasks by ID.
+func (h *harness) records() map[string]stored {
+	h.t.Helper()
+	all := map[string]stored{}
+	iter := h.redis.Client.Scan(h.t.Context(), 0, h.redis.Prefix+"*task*", 1000).Iterator()
+	for iter.Next(h.t.Context()) {
+		for id, record := range h.redis.Client.HGetAll(h.t.Context(), iter.Val()).Val() {
+			const head = 19 // format, due, scheduled, op
+			m, err := amqpmsg.Decode([]byte(record[head:]))
+			h.ok(err)
+			all[id] = stored{time.UnixMilli(bigEndian(record[1:7])), time.UnixMilli(bigEndian(record[7:13])), m}
+		}
+	}
+	h.ok(iter.Err())
+	return all
+}
+
+func bigEndian(b string) (n int64) {
+	for i := range len(b) {
+		n = n<<8 | int64(b[i])
+	}
+	return n
+}
+
+// one returns the only stored task.
+func (h *harness) one() stored {
+	h.t.Helper()
+	all := h.records()
+	if len(all) != 1 {
+		h.t.Fatalf("%d tasks are stored: %v", len(all), all)
+	}
+	for _, s := range all {
+		return s
+	}
+	return stored{}
+}
+
+// delay returns how long after it was stored the task is due.
+func (s stored) delay() time.Duration { return s.due.Sub(s.scheduled) }
+
+// answers declares a queue for answers and returns its name.
+func (h *harness) answers() string {
+	h.t.Helper()
+	q, err := h.client.QueueDeclare("", false, true, true, false, nil)
+	h.ok(err)
+	return q.Name
+}
+
+// answer returns the next answer, with its correlation_id.
+func (h *harness) answer(from string) (reply, string) {
+	h.t.Helper()
+	d := h.taken(from)
+	var r reply
+	h.ok(json.Unmarshal(d.Body, &r))
+	return r, d.CorrelationId
+}
+
+// request is a message that wants an answer.
+func request(to, correlation, id, verb string, pairs ...any) amqp.Publishing {
+	p := newMessage(id, append([]any{HeaderVerb, verb}, pairs...)...)
+	p.ReplyTo, p.CorrelationId = to, correlation
+	return p
+}

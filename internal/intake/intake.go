@@ -1,0 +1,178 @@
+// Package intake carries out what AMQP clients publish to a topic's intake exchange. A
+// message schedules a task, cancels one or moves one. It is acked when Redis has answered.
+// One consumer at a time is active for a topic, so the messages of one ID keep their order.
+//
+// Nothing is lost: while Redis is full or away, messages stay in the queue. A message that
+// breaks a rule goes to an exchange for refused messages, with the reason.
+package intake
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/ratelog"
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/router"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// Broker is a connection to RabbitMQ that its owner keeps up.
+type Broker interface {
+	// Channel opens a channel, which prepare makes ready, or says why it can't.
+	Channel(ctx context.Context, prepare func(*amqp.Channel) error) (*amqp.Channel, error)
+	// State reports whether the connection is open and whether RabbitMQ blocks it.
+	State() (connected, blocked bool, reason string)
+	// Changed returns a channel that is closed when that changes.
+	Changed() <-chan struct{}
+}
+
+// Settings say where messages come from.
+type Settings struct {
+	// Queue has the messages, and Refused is the exchange for those that break a rule.
+	Queue, Refused string
+	// Target is the exchange that due tasks go to.
+	Target string
+}
+
+// Config configures the intake of a topic. All fields are required, except Advice.
+type Config struct {
+	Topic *shard.Topic
+	Tasks *router.Router
+	// MaxPayload is the largest payload of a task, in bytes.
+	MaxPayload int
+	// In is the connection to receive on; nothing is published on it, so that an alarm of
+	// RabbitMQ doesn't hold up acks. Out is for answers and refused messages.
+	In, Out Broker
+	// Room returns how many bytes the messages in memory may take, and Hold counts them;
+	// a number below 0 gives them back.
+	Room    func() int
+	Hold    func(bytes int)
+	Metrics *telemetry.TopicMetrics
+	// Count counts an error after which the intake goes on.
+	Count func(operation string)
+	Log   *slog.Logger
+	// Advice returns what to do about an error of Redis, to be appended to its text.
+	Advice func(text string) string
+
+	pace pace
+}
+
+// pace holds what users can't configure. Tests shorten it.
+type pace struct {
+	// handOver is for how long Redis may fail before the channel is closed, so that
+	// another scanner becomes the active consumer.
+	handOver time.Duration
+	// answerFor is how long a batch may wait for a connection to send its answers.
+	answerFor time.Duration
+	// stored is called between Redis's reply and the ack; tests end the process there.
+	stored func()
+}
+
+const (
+	defaultHandOver  = 30 * time.Second
+	defaultAnswerFor = 5 * time.Second
+	// stopGrace is how long a call to Redis may take after the intake was stopped.
+	stopGrace = 2 * time.Second
+	// pauseMin and pauseMax are the limits of the pause between two tries.
+	pauseMin = 100 * time.Millisecond
+	pauseMax = 5 * time.Second
+)
+
+// Intake takes messages for one topic.
+type Intake struct {
+	cfg     Config
+	outbox  outbox
+	logs    logs
+	trouble atomic.Pointer[string] // why it takes nothing; nil if it does
+	told    atomic.Bool            // the log says that it stands still
+	size    sizes
+}
+
+// logs are the kinds of log lines that may occur once a message.
+type logs struct{ refused, retried, unanswered *ratelog.Logger }
+
+// New returns the intake of a topic and starts nothing.
+func New(cfg Config) *Intake {
+	if cfg.Advice == nil {
+		cfg.Advice = func(string) string { return "" }
+	}
+	cfg.pace.handOver = cmp.Or(cfg.pace.handOver, defaultHandOver)
+	cfg.pace.answerFor = cmp.Or(cfg.pace.answerFor, defaultAnswerFor)
+	return &Intake{cfg: cfg, outbox: outbox{broker: cfg.Out}, logs: logs{
+		refused:    ratelog.New(cfg.Log, slog.LevelWarn, "message of the intake refused"),
+		retried:    ratelog.New(cfg.Log, slog.LevelWarn, "messages of the intake wait, trying again"),
+		unanswered: ratelog.New(cfg.Log, slog.LevelWarn, "answers to messages of the intake not sent"),
+	}}
+}
+
+// Trouble returns why the intake takes no messages; "" if it does, or if it isn't meant to.
+func (in *Intake) Trouble() string {
+	if why := in.trouble.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
+// Serve takes messages until ctx ends. prepare declares or checks the exchanges and queues
+// on a new channel. Serve returns within little more than two seconds after ctx ends;
+// messages that aren't acked then are delivered again.
+func (in *Intake) Serve(ctx context.Context, s Settings, prepare func(*amqp.Channel) error) {
+	defer in.outbox.close()
+	defer in.trouble.Store(nil)
+	in.zero()
+	pause := retry.Backoff{Min: pauseMin, Max: pauseMax}
+	for ctx.Err() == nil {
+		changed := in.cfg.In.Changed()
+		began := time.Now()
+		err := in.consume(ctx, s, prepare)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil: // it wants another prefetch
+			pause.Reset()
+		default:
+			if time.Since(began) > pauseMax {
+				pause.Reset()
+			}
+			in.stands(ctx, err)
+			waiting, cancel := context.WithTimeout(ctx, pause.Next())
+			select {
+			case <-changed:
+			case <-waiting.Done():
+			}
+			cancel()
+		}
+	}
+}
+
+// stands records why nothing is taken in. It logs the first reason, unless there is no
+// connection: the connection logs that itself.
+func (in *Intake) stands(ctx context.Context, err error) {
+	why := err.Error()
+	connected, _, _ := in.cfg.In.State()
+	if in.trouble.Store(&why); connected && !in.told.Swap(true) {
+		in.cfg.Log.WarnContext(ctx, "intake stands still", "error", err)
+	}
+}
+
+// runs records that messages are taken in.
+func (in *Intake) runs(ctx context.Context) {
+	if in.trouble.Store(nil); in.told.Swap(false) {
+		in.cfg.Log.InfoContext(ctx, "intake takes messages")
+	}
+}
+
+// zero makes the counters appear, so that rate() sees the first message.
+func (in *Intake) zero() {
+	for _, verb := range []string{Schedule, IfAbsent, Cancel, Move} {
+		in.cfg.Metrics.IntakeTasks.WithLabelValues(verb)
+	}
+	for _, class := range []string{refusedID, refusedWhen, refusedVerb, refusedPayload, refusedHeaders, refusedRoute} {
+		in.cfg.Metrics.IntakeRefused.WithLabelValues(class)
+	}
+}

@@ -1,0 +1,97 @@
+package intake
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"pgregory.net/rapid"
+)
+
+// TestBatchesKeepTheOrderOfAnID: cutting loses and reorders nothing. No batch has an ID
+// twice, two classes or more than its limits, and none ends without a reason.
+func TestBatchesKeepTheOrderOfAnID(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var arrived []*item
+		for range rapid.IntRange(0, 1200).Draw(t, "messages") {
+			it := &item{id: fmt.Sprint(rapid.IntRange(0, 2000).Draw(t, "id")), bytes: itemBytes,
+				verb: rapid.SampledFrom([]string{Schedule, Schedule, Schedule, IfAbsent, Cancel, Move}).Draw(t, "verb")}
+			if rapid.IntRange(0, 20).Draw(t, "refused") == 0 {
+				it.refusal = &refusal{}
+			}
+			if rapid.IntRange(0, 100).Draw(t, "large") == 0 {
+				it.bytes = batchBytes / 2
+			}
+			arrived = append(arrived, it)
+		}
+		var got []*item
+		for rest := arrived; len(rest) > 0; {
+			var b batch
+			b, rest = cut(rest)
+			checkBatch(t, b, rest)
+			got = append(got, b...)
+		}
+		if !slices.Equal(got, arrived) {
+			t.Fatalf("%d messages became %d, or in another order", len(arrived), len(got))
+		}
+	})
+}
+
+func checkBatch(t *rapid.T, b batch, rest []*item) {
+	ids, classes, bytes := map[string]int{}, map[string]bool{}, 0
+	for _, it := range b {
+		bytes += it.bytes
+		if it.refusal == nil {
+			ids[it.id]++
+			classes[it.class()] = true
+		}
+	}
+	for id, n := range ids {
+		if n > 1 {
+			t.Fatalf("ID %s %d times", id, n)
+		}
+	}
+	if len(b) == 0 || len(b) > batchItems || len(classes) > 1 || len(b) > 1 && bytes > batchBytes {
+		t.Fatalf("%d messages of classes %v, %d bytes", len(b), classes, bytes)
+	}
+	if len(rest) == 0 || len(b) == batchItems || bytes+rest[0].bytes > batchBytes {
+		return
+	}
+	if next := rest[0]; ids[next.id] == 0 && (len(classes) == 0 || classes[next.class()]) || next.refusal != nil {
+		t.Fatalf("a batch of %d ends before %+v", len(b), next)
+	}
+}
+
+// TestAMessageThatWouldComeBackIsRefused: only AMQP's default exchange takes a queue's name
+// for a routing key.
+func TestAMessageThatWouldComeBackIsRefused(t *testing.T) {
+	t.Parallel()
+	d := &amqp.Delivery{MessageId: "a", RoutingKey: queue}
+	if it := (rules{maxPayload: 1, loops: queue}).read(d); it.refusal == nil || it.refusal.class != refusedRoute {
+		t.Errorf("refused: %+v", it.refusal)
+	}
+	if it := (rules{maxPayload: 1}).read(d); it.refusal != nil {
+		t.Errorf("refused: %v", it.refusal.why)
+	}
+}
+
+// TestThePrefetchFollowsTheSize: RabbitMQ limits unacked messages by their number alone.
+func TestThePrefetchFollowsTheSize(t *testing.T) {
+	t.Parallel()
+	var s sizes
+	const room = 16 << 20
+	for n, row := range []struct{ messages, bytes, want int }{
+		{sampled - 1, 1 << 20, firstUnacked}, {1, 1 << 20, 16}, {20_000, 2 << 10, mostUnacked},
+		{20_000, 100 << 20, leastUnacked},
+		{20_000, 64 << 10, 256},
+	} {
+		for range row.messages {
+			s.add(row.bytes)
+		}
+		if got := s.prefetch(room); got < row.want-1 || got > row.want+1 {
+			t.Errorf("step %d: prefetch %d, want %d", n, got, row.want)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/amqptypes"
+	"github.com/duefleet/duefleet/task"
+)
+
+// The headers of a refused message. It keeps its own headers, too.
+const (
+	// HeaderRefused is the reason.
+	HeaderRefused = task.ReservedHeaderPrefix + "refused"
+	// HeaderRefusedClass is the reason in one word, as metrics have it.
+	HeaderRefusedClass = task.ReservedHeaderPrefix + "refused-class"
+	// HeaderRefusedExchange is the exchange that the message was published to.
+	HeaderRefusedExchange = task.ReservedHeaderPrefix + "refused-exchange"
+	// HeaderUserID is the property user_id, which RabbitMQ accepts only from that user.
+	HeaderUserID = task.ReservedHeaderPrefix + "user-id"
+	// HeaderExpiration is the property expiration. A refused message doesn't expire.
+	HeaderExpiration = task.ReservedHeaderPrefix + "expiration"
+	// HeaderLeftOut says that the message's own headers were too large for one more.
+	HeaderLeftOut = task.ReservedHeaderPrefix + "headers-left-out"
+)
+
+// confirmTimeout bounds the wait for RabbitMQ's confirms.
+const confirmTimeout = 10 * time.Second
+
+// outbox sends refused messages and answers, on a channel that it opens when needed.
+type outbox struct {
+	broker  Broker
+	channel *amqp.Channel
+	closes  chan *amqp.Error
+	returns chan amqp.Return
+}
+
+// refuse sends messages to the exchange for refused ones. They are then refused for good.
+func (in *Intake) refuse(ctx context.Context, refused batch, exchange string) error {
+	refused = refused.only(func(it *item) bool { return it.code == "" })
+	if len(refused) == 0 {
+		return nil
+	}
+	if err := in.outbox.refuse(ctx, refused, exchange); err != nil {
+		return fmt.Errorf("send refused messages to exchange %q: %w", exchange, err)
+	}
+	for _, it := range refused {
+		it.code = codeRefused
+		in.logs.refused.Log(ctx, "reason", it.refusal.why, "message_id", it.delivery.MessageId, "exchange",
+			it.delivery.Exchange, "routing_key", it.delivery.RoutingKey)
+	}
+	return nil
+}
+
+// refuse publishes messages and waits until RabbitMQ has confirmed that each is in a queue.
+func (o *outbox) refuse(ctx context.Context, refused batch, exchange string) (err error) {
+	if err := o.open(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = o.failed(err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	confirms := make([]*amqp.DeferredConfirmation, len(refused))
+	for i, it := range refused {
+		confirms[i], err = o.channel.PublishWithDeferredConfirm(exchange, it.delivery.RoutingKey, true, false, it.refused())
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range confirms {
+		if acked, err := c.WaitContext(ctx); err != nil || !acked {
+			return errors.Join(errors.New("not confirmed"), err)
+		}
+	}
+	select { // a return comes before its confirm
+	case r := <-o.returns:
+		return fmt.Errorf("returned: %d %s", r.ReplyCode, r.ReplyText)
+	default:
+		return nil
+	}
+}
+
+// refused returns the message as it was published, with the reason.
+func (it *item) refused() amqp.Publishing {
+	d := it.delivery
+	p := amqp.Publishing{
+		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: amqp.Persistent,
+		Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, MessageId: d.MessageId,
+		Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId, Body: d.Body,
+	}
+	own := map[string]string{HeaderRefused: it.refusal.why.Error(), HeaderRefusedClass: it.refusal.class,
+		HeaderRefusedExchange: d.Exchange, HeaderUserID: d.UserId, HeaderExpiration: d.Expiration}
+	p.Headers = with(d.Headers, own)
+	if _, err := amqpmsg.Encode(amqpmsg.Message{Headers: amqptypes.Headers(p.Headers)}); err != nil {
+		own[HeaderLeftOut] = err.Error()
+		p.Headers = with(nil, own)
+	}
+	return p
+}
+
+// with returns a copy of headers with some of its own that aren't empty.
+func with(headers amqp.Table, own map[string]string) amqp.Table {
+	all := make(amqp.Table, len(headers)+len(own))
+	for key, v := range headers {
+		all[key] = v
+	}
+	for key, v := range own {
+		if v != "" {
+			all[key] = v
+		}
+	}
+	return all
+}
+
+// reply is the body of an answer. The JSON names are an interface.
+type reply struct {
+	// Code is ok, not_found, exists or refused.
+	Code string `json:"code"`
+	// Due is the task's due time in Unix ms, after a schedule or a move.
+	Due int64 `json:"due,omitempty"`
+	// Reason says why the message was refused.
+	Reason string `json:"reason,omitempty"`
+}
+
+// answer sends answers. Those that no queue gets are dropped.
+func (o *outbox) answer(ctx context.Context, wanted batch) error {
+	if err := o.open(ctx); err != nil {
+		return err
+	}
+	for _, it := range wanted {
+		r := reply{Code: it.code, Due: it.dueAt}
+		if it.refusal != nil {
+			r.Reason = it.refusal.why.Error()
+		}
+		body, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		err = o.channel.PublishWithContext(ctx, "", it.delivery.ReplyTo, false, false, amqp.Publishing{
+			ContentType: "application/json", CorrelationId: it.delivery.CorrelationId, AppId: "duefleet", Body: body,
+		})
+		if err != nil {
+			return o.failed(err)
+		}
+	}
+	return nil
+}
+
+// open opens the channel if there is none. The error says why nothing can be published.
+func (o *outbox) open(ctx context.Context) (err error) {
+	if _, blocked, why := o.broker.State(); blocked {
+		return errors.New("RabbitMQ blocks publishers: " + why)
+	}
+	if o.channel != nil && !o.channel.IsClosed() {
+		return nil
+	}
+	closes, returns := make(chan *amqp.Error, 1), make(chan amqp.Return, batchItems)
+	o.channel, err = o.broker.Channel(ctx, func(ch *amqp.Channel) error {
+		ch.NotifyClose(closes)
+		ch.NotifyReturn(returns)
+		return ch.Confirm(false)
+	})
+	o.closes, o.returns = closes, returns
+	return err
+}
+
+// failed closes the channel, so that no late confirm or return is taken for a later one's.
+// It returns the broker's reason for an error, if there is one.
+func (o *outbox) failed(err error) error {
+	if why := o.lost(); why != nil {
+		err = why
+	}
+	o.close()
+	return err
+}
+
+// lost returns why the broker closed the channel, once; nil if it didn't.
+func (o *outbox) lost() error {
+	select {
+	case e := <-o.closes:
+		if e != nil {
+			return fmt.Errorf("%d %s", e.Code, e.Reason)
+		}
+	default:
+	}
+	return nil
+}
+
+// close closes the channel, without waiting for the broker.
+func (o *outbox) close() {
+	if o.channel != nil {
+		go func(ch *amqp.Channel) { _ = ch.Close() }(o.channel) // may be closed already
+		o.channel = nil
+	}
+}

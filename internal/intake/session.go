@@ -1,0 +1,261 @@
+package intake
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/retry"
+)
+
+// closeTimeout bounds the orderly close of a channel.
+const closeTimeout = time.Second
+
+// session is one consumer on one channel.
+type session struct {
+	in       *Intake
+	channel  *amqp.Channel
+	closes   chan *amqp.Error
+	prefetch int
+	rules    rules
+	exchange string // for refused messages
+
+	more   retry.Signal  // something arrived
+	over   chan struct{} // closed when nothing more arrives: the channel or the queue is gone
+	closed chan struct{} // closed by close
+
+	mu      sync.Mutex
+	arrived []*item
+	unacked int
+	bytes   int // of them
+}
+
+// consume takes messages until ctx ends, and then returns nil. It also returns nil if
+// another prefetch suits the messages better. Otherwise the error says why it can't go on.
+func (in *Intake) consume(ctx context.Context, s Settings, prepare func(*amqp.Channel) error) error {
+	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
+		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
+	}
+	one := &session{in: in, prefetch: in.size.prefetch(in.cfg.Room()), rules: rules{maxPayload: in.cfg.MaxPayload},
+		exchange: s.Refused, more: retry.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
+		closes: make(chan *amqp.Error, 1)}
+	if s.Target == "" {
+		one.rules.loops = s.Queue
+	}
+	var deliveries <-chan amqp.Delivery
+	channel, err := in.cfg.In.Channel(ctx, func(ch *amqp.Channel) (err error) {
+		if err := prepare(ch); err != nil {
+			return err
+		}
+		ch.NotifyClose(one.closes)
+		if err := ch.Qos(one.prefetch, 0, false); err != nil {
+			return fmt.Errorf("set prefetch: %w", err)
+		}
+		if deliveries, err = ch.Consume(s.Queue, "", false, false, false, false, nil); err != nil {
+			return fmt.Errorf("consume from %q: %w", s.Queue, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	one.channel = channel
+	in.runs(ctx)
+	var collecting sync.WaitGroup
+	collecting.Go(func() { one.collect(deliveries) })
+	err = one.run(ctx)
+	one.close()
+	collecting.Wait()
+	one.forget()
+	return err
+}
+
+// collect reads and checks messages as they arrive, while others are stored.
+func (s *session) collect(deliveries <-chan amqp.Delivery) {
+	defer close(s.over)
+	for {
+		select {
+		case <-s.closed:
+			return
+		case d, ok := <-deliveries:
+			if !ok {
+				return
+			}
+			it := s.rules.read(&d)
+			s.in.size.add(it.bytes)
+			s.hold(1, it.bytes)
+			s.mu.Lock()
+			s.arrived = append(s.arrived, it)
+			s.mu.Unlock()
+			s.more.Send()
+		}
+	}
+}
+
+// hold counts messages in memory; numbers below 0 are those that left it.
+func (s *session) hold(n, bytes int) {
+	s.mu.Lock()
+	s.unacked, s.bytes = s.unacked+n, s.bytes+bytes
+	unacked := s.unacked
+	s.mu.Unlock()
+	s.in.cfg.Hold(bytes)
+	s.in.cfg.Metrics.IntakeUnacked.Set(float64(unacked))
+}
+
+// forget gives up what wasn't acked. RabbitMQ delivers it again.
+func (s *session) forget() { s.hold(-s.unacked, -s.bytes) }
+
+// run carries out batches of what has arrived, one after the other. It never waits for a
+// batch to grow. When it returns, no call to Redis is under way. So another consumer gets
+// the unacked messages after the others were carried out.
+func (s *session) run(ctx context.Context) error {
+	work, cancel := outlasting(ctx, stopGrace)
+	defer cancel()
+	for {
+		b := s.take()
+		if len(b) == 0 {
+			select {
+			case <-s.more:
+				continue
+			case <-s.over:
+				return s.lost()
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if err := s.carryOut(ctx, work, b); err != nil {
+			return err
+		}
+		if ctx.Err() != nil || s.misfit() {
+			return nil
+		}
+	}
+}
+
+// take returns the next batch; nil if nothing has arrived.
+func (s *session) take() (b batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, s.arrived = cut(s.arrived)
+	return b
+}
+
+// misfit reports whether another prefetch suits the messages better. Large messages want a
+// smaller one. Small ones want a larger one, if the queue is busy.
+func (s *session) misfit() bool {
+	want := s.in.size.prefetch(s.in.cfg.Room())
+	s.mu.Lock()
+	busy := len(s.arrived) >= s.prefetch/2
+	s.mu.Unlock()
+	return want <= s.prefetch/2 || busy && want >= 2*s.prefetch
+}
+
+// carryOut carries out a batch and acks it. It tries until all is done, and acks what is
+// done without a gap. The error says why it gave up.
+func (s *session) carryOut(ctx, work context.Context, b batch) error {
+	pause := retry.Backoff{Min: pauseMin, Max: pauseMax}
+	began := time.Now()
+	for {
+		err := s.in.try(work, b.undone(), s.exchange, time.Since(began))
+		if s.in.cfg.pace.stored != nil {
+			s.in.cfg.pace.stored()
+		}
+		acked, ackErr := s.ack(b)
+		if b = b[acked:]; ackErr != nil {
+			return s.lost()
+		}
+		if len(b) == 0 {
+			s.in.runs(ctx)
+			return nil
+		}
+		err = cmp.Or(err, errUndone)
+		if time.Since(began) > s.in.cfg.pace.handOver {
+			return fmt.Errorf("left to other scanners: %w", err)
+		}
+		s.in.waits(ctx, err, len(b))
+		if !s.sleep(ctx, pause.Next()) {
+			return s.lost()
+		}
+	}
+}
+
+var errUndone = errors.New("a message is not carried out")
+
+// sleep returns false if the session is over or ctx ends before d has passed.
+func (s *session) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.over:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// ack acks the messages that are done without a gap, and returns how many.
+func (s *session) ack(b batch) (int, error) {
+	n, bytes := b.run()
+	if n == 0 {
+		return 0, nil
+	}
+	if err := s.channel.Ack(b[n-1].delivery.DeliveryTag, true); err != nil {
+		return n, err
+	}
+	s.hold(-n, -bytes)
+	return n, nil
+}
+
+// lost returns why the session ended, nil if its channel is open.
+func (s *session) lost() error {
+	select {
+	case <-s.over:
+	default:
+		return nil
+	}
+	select {
+	case e := <-s.closes:
+		if e != nil {
+			return fmt.Errorf("the channel was closed: %d %s", e.Code, e.Reason)
+		}
+		return errors.New("the channel was closed")
+	default:
+		return errors.New("the queue was deleted, or its node is gone")
+	}
+}
+
+// close closes the channel. RabbitMQ then delivers what isn't acked to another consumer, in
+// its order.
+func (s *session) close() {
+	defer close(s.closed)
+	closed := make(chan struct{})
+	go func() {
+		_ = s.channel.Close() // it may be closed already
+		close(closed)
+	}()
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
+}
+
+// outlasting returns a context that ends some time after ctx.
+func outlasting(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		retry.Sleep(longer, by)
+		cancel()
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}

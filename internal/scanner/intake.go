@@ -1,0 +1,142 @@
+package scanner
+
+import (
+	"context"
+	"sync"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/intake"
+	"github.com/duefleet/duefleet/internal/retry"
+)
+
+// inbound is the connection on which the intakes of all topics receive. It is open while
+// one of them is on.
+type inbound struct {
+	connection *forward.Connection
+
+	mu      sync.Mutex
+	users   int
+	changed retry.Broadcast
+}
+
+// use opens the connection for one more user, until the user calls release.
+func (b *inbound) use() (release func()) {
+	b.add(1)
+	return func() { b.add(-1) }
+}
+
+func (b *inbound) add(users int) {
+	b.mu.Lock()
+	b.users += users
+	b.mu.Unlock()
+	b.changed.Fire()
+}
+
+func (b *inbound) used() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.users > 0
+}
+
+// await waits until the connection is used, or isn't. It returns false if ctx ends first.
+func (b *inbound) await(ctx context.Context, used bool) bool {
+	for {
+		changed := b.changed.Next()
+		if b.used() == used {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// run keeps the connection up while it is used, until ctx ends.
+func (b *inbound) run(ctx context.Context) error {
+	for b.await(ctx, true) {
+		running, cancel := context.WithCancel(ctx)
+		go func() {
+			defer cancel()
+			b.await(running, false)
+		}()
+		err := b.connection.Run(running)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inlet has the settings in force of the intake.
+type inlet struct {
+	forward.Inlet
+	target string
+}
+
+// inlet returns the topic's intake; on is false while it takes nothing.
+func (t *topic) inlet() (of inlet, on bool) {
+	s := t.inForce.settings()
+	if !s.TakesIn() || t.inForce.paused() {
+		return inlet{}, false
+	}
+	return inletOf(*s), true
+}
+
+func inletOf(s config.Topic) inlet {
+	in := s.Intake
+	return inlet{target: s.Exchange, Inlet: forward.Inlet{
+		Exchange: in.Exchange, Type: in.Type, Queue: in.Queue, Refused: in.Refused(), Declare: s.Declare != nil,
+	}}
+}
+
+// takeIn takes messages of AMQP clients while the settings ask for it, until ctx ends.
+func (t *topic) takeIn(ctx context.Context) {
+	for ctx.Err() == nil {
+		var in inlet
+		t.inForce.await(ctx, func() (on bool) {
+			in, on = t.inlet()
+			return on
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		running, cancel := context.WithCancel(ctx)
+		go func() {
+			defer cancel()
+			t.inForce.await(running, func() bool {
+				now, on := t.inlet()
+				return !on || now != in
+			})
+		}()
+		t.runIntake(running, in)
+		cancel()
+	}
+}
+
+// runIntake runs the intake until ctx ends. Its messages count for the scanner's
+// memory as if they belonged to one more topic.
+func (t *topic) runIntake(ctx context.Context, of inlet) {
+	held := t.window.budget.window(0)
+	defer held.close()
+	defer t.inbound.use()()
+	in := intake.New(intake.Config{
+		Topic: t.store, Tasks: t.tasks, MaxPayload: t.maxPayload, In: t.inbound.connection, Out: t.outbound,
+		Room: held.own, Hold: func(bytes int) { held.free(0, 0, -bytes) }, Metrics: t.metrics, Count: t.health.errors,
+		Log: t.log, Advice: adviceOnRedis,
+	})
+	t.intake.Store(in)
+	defer t.intake.Store(nil)
+	in.Serve(ctx, intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target}, of.Prepare)
+}
+
+// intakeTrouble returns why the topic's intake takes nothing; "" if it does, or is off.
+func (t *topic) intakeTrouble() string {
+	if in := t.intake.Load(); in != nil {
+		return in.Trouble()
+	}
+	return ""
+}

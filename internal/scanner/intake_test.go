@@ -1,0 +1,164 @@
+package scanner
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// taking returns a topic's document with an intake, whose exchange and queue are declared.
+func taking(queue string, more ...string) string {
+	return declaring("orders", append(more, "shards: 2", "exchange: orders.out",
+		fmt.Sprintf("intake: {exchange: in, queue: %s}", queue))...)
+}
+
+// publishIn publishes a message to the intake's exchange, due in an hour.
+func (l *lone) publishIn(client *amqp.Channel, id string) {
+	l.t.Helper()
+	l.ok(client.PublishWithContext(l.t.Context(), "in", "key", true, false, amqp.Publishing{MessageId: id,
+		Headers: amqp.Table{"x-duefleet-in": "1h"}}))
+}
+
+// consumers returns how many consumers and ready messages a queue has.
+func (l *lone) consumers(client *amqp.Channel, queue string) (consumers, messages int) {
+	l.t.Helper()
+	q, err := client.QueueDeclarePassive(queue, true, false, false, false, nil)
+	l.ok(err)
+	return q.Consumers, q.Messages
+}
+
+// takenIn returns how many messages of the intake were scheduled.
+func (l *lone) takenIn() (n int) {
+	l.t.Helper()
+	families, err := l.cfg.Registry.Gather()
+	l.ok(err)
+	for _, f := range families {
+		if f.GetName() == "duefleet_intake_total" {
+			for _, m := range f.GetMetric() {
+				n += int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	return n
+}
+
+// TestTheIntakeFollowsTheSettings: it begins, changes its queue, pauses and ends without a
+// restart. While it is off, the scanner has no connection for it.
+func TestTheIntakeFollowsTheSettings(t *testing.T) {
+	t.Parallel()
+	off := map[string]string{"orders": declaring("orders", "shards: 2", "exchange: orders.out")}
+	l := newLone(t, off, nil)
+	l.start()
+	client := servertest.Channel(t, l.rabbit)
+	connected := func() bool {
+		open, _, _ := l.inbound.connection.State()
+		return open
+	}
+	if connected() {
+		t.Error("connected without an intake")
+	}
+	one := func(queue string) func() bool { return func() bool { return connected() && hasConsumer(l, queue) } }
+	l.write(map[string]string{"orders": taking("first")})
+	wait.For(t, "a consumer of the first queue", one("first"))
+	l.publishIn(client, "a")
+	wait.For(t, "a message to be taken in", func() bool { return l.takenIn() == 1 })
+
+	l.write(map[string]string{"orders": taking("second")})
+	wait.For(t, "a consumer of the second queue", one("second"))
+	wait.For(t, "none of the first queue", func() bool { n, _ := l.consumers(client, "first"); return n == 0 })
+	l.ok(client.QueueUnbind("first", "#", "in", nil))
+	l.publishIn(client, "b")
+	wait.For(t, "another message to be taken in", func() bool { return l.takenIn() == 2 })
+
+	l.write(map[string]string{"orders": taking("second", "paused: true")})
+	wait.For(t, "no consumer while the topic is paused", func() bool {
+		n, _ := l.consumers(client, "second")
+		return n == 0
+	})
+	l.publishIn(client, "c")
+	wait.For(t, "the message to wait in the queue", func() bool { _, n := l.consumers(client, "second"); return n == 1 })
+	l.write(map[string]string{"orders": taking("second")})
+	wait.For(t, "the message to be taken in", func() bool { return l.takenIn() == 3 })
+
+	l.write(off)
+	wait.For(t, "no consumer and no connection", func() bool {
+		n, _ := l.consumers(client, "second")
+		return n == 0 && !connected()
+	})
+	if why := l.served("orders").trouble(); why != "" {
+		t.Errorf("trouble %q", why)
+	}
+}
+
+// hasConsumer asks on a channel of its own: a queue that isn't there closes it.
+func hasConsumer(l *lone, queue string) bool {
+	q, err := servertest.Channel(l.t, l.rabbit).QueueDeclarePassive(queue, true, false, false, false, nil)
+	return err == nil && q.Consumers == 1
+}
+
+// TestAnIntakeThatCannotBeServedSaysWhy: the topic itself is delivered, and the intake runs
+// once what is missing is there.
+func TestAnIntakeThatCannotBeServedSaysWhy(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": "{shards: 1, exchange: '', intake: {exchange: in, queue: q}}"}, nil)
+	l.start()
+	wait.For(t, "the scanner to say what is missing", func() bool {
+		return strings.Contains(l.served("orders").trouble(), `takes no messages from its intake: check exchange "in"`)
+	})
+	if block, _ := l.served("orders").topic.publisher.Blocked(); block.Reason != "" {
+		t.Errorf("delivery is blocked: %s", block.Reason)
+	}
+	client := servertest.Channel(t, l.rabbit)
+	l.ok(client.ExchangeDeclare("in", "topic", true, false, false, false, nil))
+	l.ok(client.ExchangeDeclare("q.refused", "fanout", true, false, false, false, nil))
+	for _, queue := range []string{"q", "q.refused"} {
+		_, err := client.QueueDeclare(queue, true, false, false, false, nil)
+		l.ok(err)
+	}
+	l.ok(client.QueueBind("q", "#", "in", false, nil))
+	wait.For(t, "a consumer", func() bool { return hasConsumer(l, "q") })
+	l.publishIn(client, "a")
+	wait.For(t, "a message to be taken in", func() bool { return l.takenIn() == 1 && l.served("orders").trouble() == "" })
+	if n := len(l.said.of("intake stands still")); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// TestTheIntakesHeadersFollowTheSetting: without them a message arrives as it was
+// published, with them it also has duefleet's headers and the task's ID.
+func TestTheIntakesHeadersFollowTheSetting(t *testing.T) {
+	t.Parallel()
+	with := func(headers bool) map[string]string {
+		return map[string]string{"orders": declaring("orders", "shards: 1", "exchange: orders.out", "tick: 20ms",
+			fmt.Sprintf("intake: {exchange: in, queue: q, headers: %t}", headers))}
+	}
+	l := newLone(t, with(false), nil)
+	l.start()
+	client := servertest.Channel(t, l.rabbit)
+	wait.For(t, "a consumer", func() bool { return hasConsumer(l, "q") })
+	_, err := client.QueueDeclare("all", true, false, false, false, nil)
+	l.ok(err)
+	l.ok(client.QueueBind("all", "key", "orders.out", false, nil))
+	deliveries, err := client.Consume("all", "", true, false, false, false, nil)
+	l.ok(err)
+	arrived := func() amqp.Delivery {
+		t.Helper()
+		l.ok(client.PublishWithContext(t.Context(), "in", "key", true, false,
+			amqp.Publishing{Headers: amqp.Table{"n": int8(1)}}))
+		return wait.Receive(t, "a message", deliveries)
+	}
+	if d := arrived(); len(d.Headers) != 1 || d.Headers["n"] != int8(1) {
+		t.Errorf("without: headers %v", d.Headers)
+	}
+	l.write(with(true))
+	wait.For(t, "duefleet's headers", func() bool { return arrived().Headers[task.HeaderID] != nil })
+	if d := arrived(); d.Headers[task.HeaderTopic] != "orders" || d.Headers["n"] != int8(1) || d.MessageId != "" {
+		t.Errorf("with: headers %v, ID %q", d.Headers, d.MessageId)
+	}
+}

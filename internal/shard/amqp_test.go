@@ -1,0 +1,240 @@
+package shard
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/task"
+)
+
+// amqpBody is the body of a message with a routing key, a property and a typed header.
+func amqpBody(t *testing.T, payload string) string {
+	t.Helper()
+	b, err := amqpmsg.Encode(amqpmsg.Message{
+		RoutingKey: "order.due", Properties: amqpmsg.Properties{AppID: "shop", Priority: 3},
+		Headers: map[string]any{"n": int64(7)}, Body: []byte(payload),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// putAMQP stores messages of AMQP.
+func (c *sandbox) putAMQP(when When, ids ...string) {
+	c.t.Helper()
+	entries := make([]Entry, len(ids))
+	for i, id := range ids {
+		entries[i] = Entry{ID: id, When: when, Body: []byte(amqpBody(c.t, id))}
+	}
+	c.ok(c.tryPut(c.p, Put{Op: NewOp(), Entries: entries}).Err)
+}
+
+// isAMQP checks that a task still has the message that was put.
+func (c *sandbox) isAMQP(tk task.Task) {
+	c.t.Helper()
+	if tk.AMQP == nil {
+		c.t.Fatalf("%s is no message of AMQP: %+v", tk.ID, tk)
+	}
+	equal(c.t, tk.ID+": body", bodyOf(&tk), amqpBody(c.t, tk.ID))
+}
+
+// raw returns the stored record of a task.
+func (c *sandbox) raw(id string) string {
+	c.t.Helper()
+	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), id).Result()
+	c.ok(err)
+	return raw
+}
+
+func TestAPutStoresAMessageOfAMQPAsFormat2(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	due := c.now() + time.Hour.Milliseconds()
+	at := At(time.UnixMilli(due))
+	body := amqpBody(t, "a")
+	c.ok(c.tryPut(c.p, Put{Op: "ABCDEF", Entries: []Entry{
+		entry("before", at), {ID: "a", When: at, Body: []byte(body)}, entry("behind", at),
+	}}).Err)
+	raw := c.raw("a")
+	equal(t, "record", raw, "\x20"+big48(due)+raw[7:13]+"ABCDEF"+body)
+	for _, id := range []string{"before", "behind"} {
+		equal(t, id+": format", c.raw(id)[0], 16)
+	}
+	c.isAMQP(c.read("a").Task)
+	c.put(In(time.Hour), "a")
+	equal(t, "format after a library replaced it", c.raw("a")[0], 16)
+}
+
+// TestEveryStepKeepsAMessageOfAMQP: a claim, a return, a lease that ran out, parking,
+// replay, a reschedule, an export and its import leave the message as it is.
+func TestEveryStepKeepsAMessageOfAMQP(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	c.putAMQP(In(0), "a")
+	b := c.claimIDs("a")
+	c.isAMQP(b.Tasks[0].Task)
+	c.release(Release{Lease: leases(b)[0], Attempted: true, Redelivered: true, Reason: "returned"})
+	s := c.read("a")
+	c.isAMQP(s.Task)
+	equal(t, "reason", s.Reason, "returned")
+	equal(t, "flags", c.raw("a")[0], 2*formatUnit+flagRedelivered|flagNoted|flagAttempted)
+
+	b = c.claimFor(20 * time.Millisecond)
+	equal(t, "attempt", b.Tasks[0].Attempt, 2)
+	eventually(t, "the lease runs out", func() bool { b = c.claim(); return len(b.Tasks) == 1 })
+	c.isAMQP(b.Tasks[0].Task)
+	c.release(Release{Lease: leases(b)[0], Park: true, Attempted: true, Reason: "last"})
+	c.isAMQP(c.in("a", task.Parked).Task)
+	page, err := c.Shard(0).ParkedCursor().Next(c.ctx(), 10)
+	c.ok(err)
+	equal(t, "parked", len(page), 1)
+	equal(t, "routing key of the list", page[0].AMQP.RoutingKey, "order.due")
+	equal(t, "bytes of the payload", page[0].PayloadBytes, 1)
+	n, err := c.Shard(0).Replay(c.ctx(), "a")
+	c.ok(err)
+	equal(t, "replayed", n, 1)
+	c.isAMQP(c.in("a", task.Waiting).Task)
+	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(time.Hour)})
+	c.ok(err)
+	s = c.in("a", task.Waiting)
+	c.isAMQP(s.Task)
+	equal(t, "attempt after a reschedule", s.Attempt, 1)
+	equal(t, "format without flags", c.raw("a")[0], 2*formatUnit)
+	equal(t, "deleted", c.delete("a"), true)
+}
+
+func TestAMessageOfAMQPMovesToAnotherShard(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2)
+	c.putAMQP(In(time.Hour), "a")
+	export := c.export(time.Minute, "a")
+	equal(t, "exported", len(export.Tasks), 1)
+	before := c.raw("a")
+	equal(t, "imported", c.importBatch(export), 1)
+	moved, err := c.rdb.HGet(c.ctx(), c.Shard(1).tasks(), "a").Result()
+	c.ok(err)
+	equal(t, "record", moved, before)
+}
+
+// TestAMessageOfAMQPWasNeverTried: a fresh record of format 2 counts as one of format 1
+// does: its cancel says that no message is out.
+func TestAMessageOfAMQPWasNeverTried(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	c.putAMQP(In(time.Hour), "a")
+	w := c.Withdraw(c.ctx(), c.p, c.notAfter(), []Deletion{{Names{0, []string{"a"}}, false}})[0]
+	c.ok(w.Err)
+	equal(t, "removed", w.Tasks[0].There, true)
+	equal(t, "tried", w.Tasks[0].Tried, false)
+}
+
+func TestAListWithoutPayloadsHasTheMessage(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	c.putAMQP(In(time.Hour), "a")
+	for _, part := range []part{partHead, partMeta, partWhole} {
+		list := c.Shard(0).List(SpanOf(task.Waiting), "")
+		list.part = part
+		all := c.listAll(list, nil)
+		equal(t, "listed", len(all), 1)
+		one := all[0]
+		c.ok(one.Err)
+		equal(t, "it has the message", one.AMQP != nil, part != partHead)
+		equal(t, "it has the payload", string(one.Payload) == "a", part == partWhole)
+		if part == partMeta {
+			equal(t, "bytes of the payload", one.PayloadBytes, 1)
+			equal(t, "a header", one.AMQP.Headers["n"], any(int64(7)))
+		}
+	}
+}
+
+// TestAListOfHeadsMayHaveMessages: also next to tasks of format 1, and damaged ones.
+func TestAListOfHeadsMayHaveMessages(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	c.putAMQP(In(time.Hour), "a")
+	c.put(In(time.Hour), "library")
+	c.plant("cut", "\x20"+headRest+"\x02\x05key", float64(c.now()+time.Hour.Milliseconds()))
+	list := c.Shard(0).List(SpanOf(task.Waiting), "")
+	list.ReadMessages()
+	all := c.listAll(list, nil)
+	equal(t, "listed", len(all), 3)
+	for _, s := range all {
+		c.ok(s.Err)
+		equal(t, s.ID+" has a message", s.AMQP != nil, s.ID == "a")
+		equal(t, s.ID+": bytes of the payload", len(s.Payload), 0)
+	}
+}
+
+// TestADamagedMessageOfAMQPIsBad: its body is neither delivered nor does it stop others.
+func TestADamagedMessageOfAMQPIsBad(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	c.plant("cut", "\x20"+headRest+"\x02\x05key", 1)
+	c.plant("another", "\x20"+headRest+"\x01\x00\x00payload", 1)
+	c.putAMQP(In(0), "a")
+	b := c.claimIDs("a")
+	equal(t, "bad", len(b.Bad), 2)
+	for _, bad := range b.Bad {
+		if !strings.Contains(bad.Err.Error(), "decode message") {
+			t.Errorf("%s: %v", bad.ID, bad.Err)
+		}
+	}
+}
+
+// TestAnEarlierVersionLeavesMessagesOfAMQPAlone: its scripts know format 1 alone. They set
+// such a task aside for a minute, export, reschedule and replay nothing of it, and keep
+// its bytes.
+func TestAnEarlierVersionLeavesMessagesOfAMQPAlone(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	c.putAMQP(In(0), "due")
+	c.putAMQP(In(time.Hour), "later")
+	c.putAMQP(In(0), "parked")
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: math.Inf(1), Member: "parked"}).Err())
+	want := map[string]string{"due": c.raw("due"), "later": c.raw("later"), "parked": c.raw("parked")}
+	s := c.Shard(0)
+
+	claimed, err := c.earlier("claim", []string{s.due(), s.tasks(), s.fence(), s.memory("w")},
+		1, 10, 30_000, 1<<20, c.notAfter(), 0, 0)
+	c.ok(err)
+	values, _ := claimed.([]any)
+	equal(t, "parts of the reply", len(values), 5)
+	equal(t, "skipped", values[3], any(int64(1)))
+	if wait := c.rdb.ZScore(c.ctx(), s.due(), "due").Val() - float64(c.now()); wait < 50_000 || wait > 60_000 {
+		t.Errorf("set aside for %v ms", wait)
+	}
+	_, err = c.earlier("reschedule", s.taskKeys(s.Wake()),
+		c.p.String(), string(NewOp()), c.notAfter(), "later", "+1", 0, "")
+	if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
+		t.Errorf("reschedule: %v", err)
+	}
+	replayed, err := c.earlier("replay", []string{s.due(), s.tasks(), s.Wake()}, "parked")
+	c.ok(err)
+	equal(t, "replayed", replayed, any(int64(0)))
+	exported, err := c.earlier("export", append(s.taskKeys(), s.memory("m")), c.p.String(), 1, 30_000, 0, 1<<20, "later")
+	c.ok(err)
+	values, _ = exported.([]any)
+	equal(t, "parts of the export", len(values), 4)
+	for id, record := range want {
+		equal(t, id, c.raw(id), record)
+	}
+}
+
+// earlier runs a script as the version before format 2 had it.
+func (c *sandbox) earlier(name string, keys []string, args ...any) (any, error) {
+	c.t.Helper()
+	text, err := Script(name)
+	c.ok(err)
+	const now, before = "first < 3 * FORMAT", "first < 2 * FORMAT"
+	if !strings.Contains(text, now) {
+		c.t.Fatalf("script %s has no %q", name, now)
+	}
+	return c.rdb.Eval(c.ctx(), strings.Replace(text, now, before, 1), keys, args...).Result()
+}

@@ -1,0 +1,129 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// TestIntakeCrashPoints: the scanner that takes messages in crashes before and after it
+// stores some of them, and around their ack. RabbitMQ delivers them again to another one.
+func TestIntakeCrashPoints(t *testing.T) {
+	crasher := buildCrasher(t)
+	for _, step := range []string{
+		"before put 20",
+		"after put 20",      // stored, not acked
+		"after put 20 2ms",  // perhaps acked
+		"after put 20 20ms", // acked, and the next ones are on their way
+	} {
+		t.Run(strings.ReplaceAll(step, " ", "-"), func(t *testing.T) {
+			r := newHarness(t, options{scanners: 1, intake: true})
+			other := r.scanners[0]
+			r.await("the other scanner to consume", func() bool { return r.takers() == 1 })
+			check.OK(t, other.Kill())
+			r.await("no consumer", func() bool { return r.takers() == 0 })
+			r.startBinary(crasher, 1, "DUEFLEET_TEST_CRASH="+step)
+			victim := r.scanners[1]
+			r.await("the victim to consume", func() bool { return r.takers() == 1 })
+			r.again(other) // it waits for its turn
+			r.beginIntake()
+			select {
+			case <-victim.Gone():
+			case <-time.After(patience):
+				t.Fatalf("the scanner did not end %s", step)
+			}
+			r.scanners = r.scanners[:1]
+			r.lasts(2 * time.Second)
+			r.intakeVerdict("intake: scanner ends "+step, allowance{repeats: inFlight + redelivered, unmarked: redelivered})
+		})
+	}
+}
+
+// TestIntakeScannersKilled: kill -9 of one scanner after the other, at any step.
+func TestIntakeScannersKilled(t *testing.T) {
+	r := newHarness(t, options{intake: true})
+	r.beginIntake()
+	const kills = 6
+	for i := range kills {
+		s := r.scanners[i%len(r.scanners)]
+		check.OK(t, s.Kill())
+		r.lasts(1500 * time.Millisecond)
+		r.again(s)
+	}
+	r.intakeVerdict("intake: scanners kill -9, six times",
+		allowance{repeats: kills * (inFlight + redelivered), unmarked: kills * redelivered})
+}
+
+// TestIntakeRabbitMQKilled: kill -9 and restart of the broker. The intake's
+// queue has all that it confirmed.
+func TestIntakeRabbitMQKilled(t *testing.T) {
+	r := newHarness(t, options{intake: true})
+	r.beginIntake()
+	// This version of RabbitMQ can lose recent declarations.
+	r.ctl("eval", "mnesia:dump_log().")
+	check.OK(t, r.rabbitmq.Kill())
+	r.lasts(4 * time.Second)
+	check.OK(t, r.rabbitmq.Restart(t.Context()))
+	r.flows("tasks after the broker came back")
+	r.lasts(2 * time.Second)
+	r.intakeVerdict("intake: RabbitMQ kill -9 and restart",
+		allowance{repeats: 3*inFlight + redelivered, unmarked: redelivered})
+}
+
+// TestIntakeRedisKilled: kill -9 and restart of Redis. Messages wait in the intake's queue.
+func TestIntakeRedisKilled(t *testing.T) {
+	r := newHarness(t, options{intake: true})
+	r.beginIntake()
+	for range 2 {
+		check.OK(t, r.redis.Kill())
+		r.lasts(3 * time.Second)
+		check.OK(t, r.redis.Restart(t.Context()))
+		r.flows("tasks after Redis came back")
+		r.lasts(2 * time.Second)
+	}
+	r.intakeVerdict("intake: Redis kill -9 and restart, twice",
+		allowance{repeats: 2 * (3*inFlight + redelivered), unmarked: 2 * redelivered})
+}
+
+// TestIntakeRedisFull: Redis is at maxmemory for a minute. Publishers get their confirms
+// all the same, and a scanner's log says why messages wait.
+func TestIntakeRedisFull(t *testing.T) {
+	r := newHarness(t, options{intake: true})
+	r.beginIntake()
+	check.OK(t, r.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	r.lasts(time.Minute)
+	if q, err := r.inspect(intakeQueue); err != nil || q.Messages < 1000*loadBatch {
+		t.Errorf("%d messages wait, %v", q.Messages, err)
+	}
+	if log := r.logs(); !strings.Contains(log, "messages of the intake wait") ||
+		!strings.Contains(log, "Redis is out of memory") {
+		t.Error("no log says why messages wait")
+	}
+	if n := r.load.failed.Load(); n > 0 {
+		t.Errorf("%d publishes failed, the last with %v", n, r.load.last.Load())
+	}
+	check.OK(t, r.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	r.flows("tasks once there is room")
+	r.intakeVerdict("intake: Redis at maxmemory for a minute", allowance{repeats: redelivered, unmarked: redelivered})
+}
+
+// TestIntakeWhileShardsChange: M changes twice under load.
+func TestIntakeWhileShardsChange(t *testing.T) {
+	r := newHarness(t, options{intake: true})
+	r.beginIntake()
+	for _, shards := range []int{13, 3} {
+		r.settings.Topics["orders"] = r.settings.Topics["orders"].With(fleet.Topic{"shards": shards})
+		check.OK(t, fleet.WriteConfig(r.config, r.settings.Document()))
+		r.await("the change to end", func() bool {
+			s := r.status().Topic("orders")
+			return s.Shards == shards && s.Phase == "stable"
+		})
+		r.lasts(time.Second)
+	}
+	r.intakeVerdict("intake: M 4 -> 13 -> 3", allowance{})
+}
