@@ -1,22 +1,14 @@
-package livepage
+package main
 
 import (
-	"flag"
-	"path/filepath"
-	"strings"
+	"bytes"
 	"testing"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/test/goldenfile"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files in testdata")
-
-// now is when every status was read.
-var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
 // stableTopic has tasks in every state.
 var stableTopic = operate.TopicStatus{
@@ -58,19 +50,38 @@ var fleetStatus = operate.Status{Topics: []operate.TopicStatus{stableTopic, movi
 func TestStatusAsText(t *testing.T) {
 	t.Parallel()
 	unsafe := operate.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}
-	for name, lines := range map[string][]string{
-		"status":        Lines(fleetStatus, false, now),
-		"status_shards": Lines(fleetStatus, true, now),
-		"status_unsafe": Lines(unsafe, false, now),
-		"status_empty":  Lines(operate.Status{}, false, now),
+	for name, c := range map[string]struct {
+		status operate.Status
+		shards bool
+	}{
+		"status":        {fleetStatus, false},
+		"status_shards": {fleetStatus, true},
+		"status_unsafe": {unsafe, false},
+		"status_empty":  {operate.Status{}, false},
 	} {
-		isGolden(t, name, strings.Join(lines, "\n")+"\n")
+		var out bytes.Buffer
+		if err := printStatus(&out, c.status, c.shards, now); err != nil {
+			t.Fatal(err)
+		}
+		isGolden(t, name, out.String())
 	}
 }
 
-// isGolden compares text with a file of testdata.
-func isGolden(t *testing.T, name, got string) {
-	t.Helper()
-	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got, *update,
-		"go test ./internal/livepage -run "+t.Name()+" -update")
+// TestLiveScannersComeFirst: live members are sorted by name. Dead ones follow, the latest
+// heartbeat first.
+func TestLiveScannersComeFirst(t *testing.T) {
+	t.Parallel()
+	fleet := []balance.Member{
+		{Instance: "d", Heartbeat: now.Add(-time.Hour)},
+		{Instance: "c", Heartbeat: now.Add(-time.Minute)},
+		{Instance: "b", Alive: true, Heartbeat: now.Add(-time.Second)},
+		{Instance: "a", Alive: true, Heartbeat: now},
+	}
+	names := ""
+	for _, m := range inOrder(fleet) {
+		names += m.Instance
+	}
+	if names != "abcd" {
+		t.Errorf("the order is %s, want abcd", names)
+	}
 }

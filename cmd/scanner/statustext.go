@@ -1,7 +1,6 @@
-package livepage
+package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -17,30 +16,25 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// noTopics is shown in place of topics if there are none.
-const noTopics = "no topics: no scanner has served one under this Redis prefix yet"
-
-// Lines renders a status as lines of text: warnings, each topic, its shards if
-// shards is set, and the members.
-func Lines(s operate.Status, shards bool, now time.Time) []string {
-	var out bytes.Buffer
-	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
+// printStatus prints a status as text: warnings, each topic, its shards if shards is set,
+// and the members.
+func printStatus(out io.Writer, s operate.Status, shards bool, now time.Time) error {
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	printWarnings(w, s)
 	for _, t := range s.Topics {
 		printTopic(w, t, shards, now)
 	}
 	if len(s.Topics) == 0 {
-		fmt.Fprintln(w, noTopics)
+		fmt.Fprintln(w, "no topics: no scanner has served one under this Redis prefix yet")
 	}
 	printFleet(w, s.Fleet, now)
-	_ = w.Flush() // into memory: no error
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	return w.Flush()
 }
 
 // printWarnings prints the warnings about durability, and why the fleet is degraded.
 func printWarnings(w io.Writer, s operate.Status) {
 	for _, h := range s.Warnings {
-		fmt.Fprintln(w, "! "+warning(h))
+		fmt.Fprintln(w, "! redis is set to lose tasks that it acknowledged: "+cli.OneLine(h))
 	}
 	for _, d := range s.Degraded {
 		fmt.Fprintln(w, "! degraded: "+cli.OneLine(d))
@@ -51,10 +45,9 @@ func printWarnings(w io.Writer, s operate.Status) {
 }
 
 func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) {
-	if t.Phase == shard.Migrating {
-		fmt.Fprintf(w, "%s: %s\n", headline(t), Progress(t, now))
-	} else {
-		fmt.Fprintln(w, headline(t))
+	fmt.Fprintln(w, headline(t))
+	if t.Change != nil {
+		fmt.Fprintf(w, "  %s\n", changeText(t, now))
 	}
 	for _, line := range paceLines(t) {
 		fmt.Fprintf(w, "  %s\n", line)
@@ -129,8 +122,8 @@ func lateness(seconds float64) string {
 	return d.Round(unit).String()
 }
 
-// Progress describes the progress of a change of M on one line.
-func Progress(t operate.TopicStatus, now time.Time) string {
+// changeText describes the progress of a change of M on one line.
+func changeText(t operate.TopicStatus, now time.Time) string {
 	c := t.Change
 	text := fmt.Sprintf("%d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
 		c.Clean, t.Polled, c.Moved, c.Misplaced, c.Rate)
@@ -150,22 +143,67 @@ func row(w io.Writer, name string, v shard.Stats, oldest string) {
 	fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\n", name, v.Pending, waiting, v.Backlog, v.Leased, v.Parked, oldest)
 }
 
-// started formats the start time of a member, "-" if the member hasn't reported it yet.
-func started(m balance.Member) string {
-	if m.Started.IsZero() {
-		return "-"
-	}
-	return m.Started.Format(time.RFC3339)
-}
-
 func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {
 	fmt.Fprintln(w, "fleet:")
-	fmt.Fprintln(w, "  INSTANCE\tSTATE\tHEARTBEAT\tSTARTED\tVERSION\tADMIN\tCONFIG")
-	for _, m := range InOrder(fleet) {
-		fmt.Fprintf(w, "  %s\t%s\t%s ago\t%s\t%s\t%s\t%s\n", m.Instance, alive(m),
-			max(now.Sub(m.Heartbeat), 0).Round(time.Second), started(m), m.Version, m.Admin, configuration(m))
+	fmt.Fprintln(w, "  INSTANCE\tSTATE\tBEAT\tUP\tCONFIG\tVERSION\tADMIN")
+	for _, m := range inOrder(fleet) {
+		state, up := "dead", "-" // a member reports its start a little after its first heartbeat
+		if m.Alive {
+			state = "live"
+		}
+		if !m.Started.IsZero() {
+			up = age(now.Sub(m.Started))
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Instance, state, age(now.Sub(m.Heartbeat)), up,
+			configuration(m), m.Version, m.Admin)
 	}
 	if len(fleet) == 0 {
-		fmt.Fprintln(w, "  "+strings.Repeat("-", 3)+" no scanner runs")
+		fmt.Fprintln(w, "  --- no scanner runs")
+	}
+}
+
+// configuration describes which documents a member has applied, and how many it can't
+// apply.
+func configuration(m balance.Member) string {
+	text := fmt.Sprintf("index %d", m.Applied)
+	if m.Source != "" {
+		text = m.Source + ", " + text
+	}
+	if m.Refused != "" {
+		text += ", waits for another source"
+	}
+	if len(m.Errors) > 0 {
+		text += fmt.Sprintf(", %d errors", len(m.Errors))
+	}
+	return text
+}
+
+// inOrder sorts members: live ones first, by name; then dead ones, the latest heartbeat
+// first.
+func inOrder(fleet []balance.Member) []balance.Member {
+	return slices.SortedStableFunc(slices.Values(fleet), func(a, b balance.Member) int {
+		switch {
+		case a.Alive && b.Alive:
+			return strings.Compare(a.Instance, b.Instance)
+		case a.Alive || b.Alive:
+			return map[bool]int{true: -1, false: 1}[a.Alive]
+		}
+		return b.Heartbeat.Compare(a.Heartbeat)
+	})
+}
+
+// age formats a duration in two units, 0 if negative.
+func age(d time.Duration) string {
+	const day = 24 * time.Hour
+	d = max(d, 0)
+	switch {
+	case d >= 2*day:
+		return fmt.Sprintf("%dd", d/day)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	default:
+		return fmt.Sprintf("%ds", d/time.Second)
 	}
 }
