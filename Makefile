@@ -238,7 +238,7 @@ bench-program:
 .PHONY: bench-go
 bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or COUNT times with full length
 	@$(withservers) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
-		./internal/shard ./internal/forward ./producer ./internal/requests ./consumer
+		./internal/shard ./internal/forward ./producer ./internal/ndjson ./consumer
 
 .PHONY: lint
 lint: $(linter) prose ## Check style, mistakes, and which package may import which

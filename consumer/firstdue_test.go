@@ -10,7 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -38,7 +38,7 @@ func TestTheFirstDueStaysThroughRetries(t *testing.T) {
 		if s, _ := w.stored("a"); !s.FirstDue.Equal(first) || !maps.Equal(s.Headers, headers) {
 			t.Errorf("stored: first due %v, want %v, headers %v", s.FirstDue, first, s.Headers)
 		}
-		_, err := operate.Parked{Topic: w.topic}.Replay(t.Context(), "a")
+		_, err := admin.Parked{Topic: w.topic}.Replay(t.Context(), "a")
 		w.ok(err)
 		wait.For(t, "the replay has failed", func() bool { return counted(c, retried) > 3 })
 		wait.For(t, "the replay's retry is handled", func() bool { return seen.of("a") > 5 })

@@ -13,7 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -184,7 +184,7 @@ func (w *fixture) stored(id string) (producer.Stored, bool) {
 func (w *fixture) parked() map[string]shard.Record {
 	w.t.Helper()
 	var listed []string
-	w.ok(operate.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
+	w.ok(admin.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
 		listed = append(listed, r.ID)
 		return true
 	}))

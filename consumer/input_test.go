@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
@@ -208,7 +208,7 @@ func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	}
 	c.stop()
 	c = w.consume(Config{Handler: handler, MaxPayload: 1 << 20})
-	_, err = operate.Parked{Topic: w.topic}.Replay(t.Context(), "large")
+	_, err = admin.Parked{Topic: w.topic}.Replay(t.Context(), "large")
 	w.ok(err)
 	wait.For(t, "the replay is done", func() bool { return counted(c, done) == 1 })
 	if got := seen.all()[1]; len(got.Payload) != 512_000 {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
@@ -76,7 +76,7 @@ func TestATaskOfATopicWithoutAHandlerIsParked(t *testing.T) {
 		return countedOf(c, bills, park) == 1 && countedOf(c, orders, done) == 1
 	})
 	var reason string
-	w.ok(operate.Parked{Topic: other}.Each(t.Context(), func(r shard.Record) bool {
+	w.ok(admin.Parked{Topic: other}.Each(t.Context(), func(r shard.Record) bool {
 		reason = r.Reason
 		return true
 	}))

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
@@ -159,7 +159,7 @@ func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 			}
 		}
 		healed.Store(true)
-		n, err := operate.Parked{Topic: w.topic}.Replay(t.Context(), "a")
+		n, err := admin.Parked{Topic: w.topic}.Replay(t.Context(), "a")
 		w.ok(err)
 		if n != 1 {
 			t.Fatalf("replayed %d", n)
@@ -195,7 +195,7 @@ func TestAHandlerParksAndDrops(t *testing.T) {
 		return !there
 	})
 	// A parked task is replayed and handled although its due is the same.
-	_, err := operate.Parked{Topic: w.topic}.Replay(t.Context(), "")
+	_, err := admin.Parked{Topic: w.topic}.Replay(t.Context(), "")
 	w.ok(err)
 	wait.For(t, "it is parked again", func() bool { return counted(c, park) == 2 })
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
@@ -66,7 +66,7 @@ func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	topic := w.makeBills()
-	_, err := operate.Removal{Topic: topic, Purge: true}.Run(t.Context())
+	_, err := admin.Removal{Topic: topic, Purge: true}.Run(t.Context())
 	w.ok(err)
 	var seen log
 	var out wait.Log

@@ -23,13 +23,13 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 	"github.com/duefleet/duefleet/task"
 )
 
 // ErrChanged: somebody else wrote the document since it was read, so the call wrote
 // nothing. Read the document again before you repeat the change.
-var ErrChanged = topicdocs.ErrMeanwhile
+var ErrChanged = topicconfig.ErrMeanwhile
 
 // Config configures a Client.
 type Config struct {
@@ -51,7 +51,7 @@ type Config struct {
 
 // Client reads and writes documents. It is safe for concurrent use.
 type Client struct {
-	documents topicdocs.Documents
+	documents topicconfig.Documents
 	author    string
 	log       *slog.Logger
 }
@@ -61,7 +61,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Addr == "" {
 		return nil, errors.New("topics: Config.Addr must name a Consul, as in 127.0.0.1:8500")
 	}
-	if err := checkText("Config.Author", cfg.Author, topicdocs.MaxAuthor); err != nil {
+	if err := checkText("Config.Author", cfg.Author, topicconfig.MaxAuthor); err != nil {
 		return nil, fmt.Errorf("topics: %w", err)
 	}
 	if cfg.Prefix == "" {
@@ -78,7 +78,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topics: %w", err)
 	}
-	return &Client{documents: topicdocs.Documents{Consul: client}, author: cfg.Author, log: cfg.Log}, nil
+	return &Client{documents: topicconfig.Documents{Consul: client}, author: cfg.Author, log: cfg.Log}, nil
 }
 
 func checkText(field, text string, most int) error {
@@ -173,10 +173,10 @@ func (c *Client) Set(ctx context.Context, topic string, change Change) (Document
 }
 
 func (c *Client) write(ctx context.Context, topic, verb string, change Change) (Document, error) {
-	edit := topicdocs.Edit{Replace: change.Replace, Create: verb == "create"}
+	edit := topicconfig.Edit{Replace: change.Replace, Create: verb == "create"}
 	var err error
 	if edit.Assignments, err = change.assignments(); err == nil {
-		err = errors.Join(task.CheckTopic(topic), checkText("reason", change.Reason, topicdocs.MaxReason))
+		err = errors.Join(task.CheckTopic(topic), checkText("reason", change.Reason, topicconfig.MaxReason))
 	}
 	if err != nil {
 		return Document{}, err
@@ -186,14 +186,14 @@ func (c *Client) write(ctx context.Context, topic, verb string, change Change) (
 		return Document{}, err
 	}
 	plan, err := edit.Of(topic, found)
-	var exists topicdocs.ExistsError
+	var exists topicconfig.ExistsError
 	if errors.As(err, &exists) {
 		err = fmt.Errorf("%w: %w", task.ErrExists, err)
 	}
 	if err != nil || plan.Same {
 		return newDocument(found), err
 	}
-	by := topicdocs.Author{Name: c.author, Verb: verb, Reason: change.Reason}
+	by := topicconfig.Author{Name: c.author, Verb: verb, Reason: change.Reason}
 	written, err := c.documents.Commit(ctx, plan, by)
 	if err != nil {
 		return Document{}, err
@@ -210,10 +210,10 @@ func (c *Client) find(ctx context.Context, topic string, index uint64, create bo
 	switch {
 	case err != nil:
 	case !there && index > 0:
-		err = topicdocs.NoDocumentError(topic)
+		err = topicconfig.NoDocumentError(topic)
 	case !there && !create:
 		err = c.documents.RefuseSlip(ctx, topic)
-		if slip := (topicdocs.SlipError{}); errors.As(err, &slip) {
+		if slip := (topicconfig.SlipError{}); errors.As(err, &slip) {
 			err = fmt.Errorf("%w: %w", task.ErrNotFound, err)
 		}
 	case there && index > 0 && found.Index != index:

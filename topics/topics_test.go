@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -21,7 +21,7 @@ import (
 type place struct {
 	t       *testing.T
 	client  *topics.Client
-	scanner topicdocs.Documents
+	scanner topicconfig.Documents
 	kv      *api.KV
 	prefix  string
 }
@@ -31,7 +31,7 @@ func newPlace(t *testing.T) *place {
 	addr, prefix := servertest.Consul(t)
 	client, err := topics.New(topics.Config{Addr: addr, Prefix: prefix, Author: "shop"})
 	check.OK(t, err)
-	scanner, err := topicdocs.Open(config.Consul{Addr: addr, Prefix: prefix}, nil)
+	scanner, err := topicconfig.Open(config.Consul{Addr: addr, Prefix: prefix}, nil)
 	check.OK(t, err)
 	kept := &http.Transport{}
 	t.Cleanup(kept.CloseIdleConnections)

@@ -16,13 +16,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/requests"
+	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
 func cancelCommand(conn *connection) *cobra.Command {
-	r := requests.Request{Verb: "cancel"}
+	r := ndjson.Request{Verb: "cancel"}
 	var source sourceFlags
 	var prefix string
 	var confirm cli.Confirmation
@@ -203,10 +203,10 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 	start := time.Now()
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
-	s := requests.Stream{
+	s := ndjson.Stream{
 		Parse: c.parse, Do: c.do, MaxPayload: maxPayload,
 		Together: "cancel", Batchers: loadBatchers, Batch: cancelBatch, Ahead: (2*loadBatchers - 1) * cancelBatch,
-		Finished: func(r *requests.Request) { c.count(r, halt) }, Idle: func() {},
+		Finished: func(r *ndjson.Request) { c.count(r, halt) }, Idle: func() {},
 	}
 	err := s.Run(reading, r)
 	took := time.Since(start).Seconds()
@@ -220,8 +220,8 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 
 // parse takes a line as an ID, including blanks. A line that begins with a double quote
 // is a JSON string, so that an ID can hold any character.
-func (c *canceller) parse(line []byte) (*requests.Request, error) {
-	r := &requests.Request{Verb: "cancel"}
+func (c *canceller) parse(line []byte) (*ndjson.Request, error) {
+	r := &ndjson.Request{Verb: "cancel"}
 	r.Topic, r.ID = c.topic, string(line)
 	if line[0] == '"' && utf8.Valid(line) { // json would replace invalid bytes
 		if err := json.Unmarshal(line, &r.ID); err != nil {
@@ -232,7 +232,7 @@ func (c *canceller) parse(line []byte) (*requests.Request, error) {
 }
 
 // do cancels a batch. After a failure it starts no other batch.
-func (c *canceller) do(ctx context.Context, batch []*requests.Request) {
+func (c *canceller) do(ctx context.Context, batch []*ndjson.Request) {
 	if failure := c.failure.Load(); failure != nil {
 		for _, r := range batch {
 			r.Reply(nil, *failure)
@@ -252,8 +252,8 @@ func (c *canceller) do(ctx context.Context, batch []*requests.Request) {
 }
 
 // count adds a line to the summary, and calls halt if reading makes no sense any more.
-func (c *canceller) count(r *requests.Request, halt func()) {
-	var wrong requests.BadLineError
+func (c *canceller) count(r *ndjson.Request, halt func()) {
+	var wrong ndjson.BadLineError
 	c.sum.Lines++
 	switch {
 	case r.Err == nil:

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/requests"
+	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -73,7 +73,7 @@ writes the lines already read.`,
 	f.StringVar(&flags.file, "file", "-", "the file to read, or - for standard input")
 	flags.register(f)
 	f.IntVar(&flags.batch, "batch", defaultBatch,
-		fmt.Sprintf("most tasks in one call to Redis, 1 to %d", requests.MaxBatch))
+		fmt.Sprintf("most tasks in one call to Redis, 1 to %d", ndjson.MaxBatch))
 	f.BoolVar(&flags.strict, "strict", false, "stop at the first bad line and write nothing after it")
 	f.BoolVar(&flags.ifAbsent, "if-absent", false,
 		"leave pending tasks with the same IDs as they are, and count them as existing")
@@ -95,8 +95,8 @@ func (l *loadFlags) arguments(cmd *cobra.Command, args []string) error {
 }
 
 func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
-	if flags.batch < 1 || flags.batch > requests.MaxBatch {
-		return cli.UsageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, requests.MaxBatch))
+	if flags.batch < 1 || flags.batch > ndjson.MaxBatch {
+		return cli.UsageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, ndjson.MaxBatch))
 	}
 	if err := task.CheckTopic(flags.topic); err != nil {
 		return err
@@ -104,7 +104,7 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 	return flags.read(cmd, conn, flags.topic, func(source io.Reader, client *producer.Client, bad *badLines) (output,
 		error) {
 		l := loader{
-			decoder: requests.Decoder{Topic: flags.topic, IfAbsent: flags.ifAbsent, MaxPayload: conn.maxPayload, Now: time.Now},
+			decoder: ndjson.Decoder{Topic: flags.topic, IfAbsent: flags.ifAbsent, MaxPayload: conn.maxPayload, Now: time.Now},
 			batch:   flags.batch, strict: flags.strict,
 			write: client.ScheduleMany,
 			bad:   bad.add, progress: bad.progress,
@@ -306,7 +306,7 @@ func (s summary) in() string {
 
 // loader writes a stream of NDJSON lines as tasks.
 type loader struct {
-	decoder requests.Decoder
+	decoder ndjson.Decoder
 	batch   int // the most tasks of one write
 	// strict stops at the first bad line, and writes nothing after it.
 	strict bool
@@ -329,11 +329,11 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	start := time.Now()
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
-	s := requests.Stream{
+	s := ndjson.Stream{
 		Parse: l.decoder.Decode, Do: l.do, Together: "schedule", MaxPayload: l.decoder.MaxPayload, Strict: l.strict,
 		// Each batcher may have one batch in flight, and all but one a second one waiting.
 		Batchers: loadBatchers, Batch: l.batch, Ahead: (2*loadBatchers - 1) * l.batch,
-		Finished: func(r *requests.Request) { l.count(r, halt) }, Idle: func() {},
+		Finished: func(r *ndjson.Request) { l.count(r, halt) }, Idle: func() {},
 	}
 	err := s.Run(reading, r)
 	took := time.Since(start).Seconds()
@@ -347,14 +347,14 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 
 // do writes a batch, and replies to each request whether it was past due. After a failure
 // it starts no other batch.
-func (l *loader) do(ctx context.Context, batch []*requests.Request) {
+func (l *loader) do(ctx context.Context, batch []*ndjson.Request) {
 	if failure := l.failure.Load(); failure != nil {
 		for _, r := range batch {
 			r.Reply(nil, *failure)
 		}
 		return
 	}
-	for i, result := range l.write(ctx, requests.Tasks(batch)) {
+	for i, result := range l.write(ctx, ndjson.Tasks(batch)) {
 		err := result.Err
 		if err != nil && !errors.Is(err, task.ErrExists) && !errors.Is(err, task.ErrInvalid) {
 			l.failure.CompareAndSwap(nil, &err)
@@ -364,8 +364,8 @@ func (l *loader) do(ctx context.Context, batch []*requests.Request) {
 }
 
 // count adds a line to the summary, and calls halt if reading makes no sense any more.
-func (l *loader) count(r *requests.Request, halt func()) {
-	var wrong requests.BadLineError
+func (l *loader) count(r *ndjson.Request, halt func()) {
+	var wrong ndjson.BadLineError
 	l.sum.Lines++
 	switch {
 	case r.Err == nil:

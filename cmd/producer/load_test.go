@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/duefleet/duefleet/internal/requests"
+	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -86,7 +86,7 @@ func TestLoadManyLines(t *testing.T) {
 func TestLoadInBoundedMemory(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
-	if r := c.loadMuch(2 * requests.MemoryBudget); r.code != 0 || c.stored() != muchIDs {
+	if r := c.loadMuch(2 * ndjson.MemoryBudget); r.code != 0 || c.stored() != muchIDs {
 		t.Errorf("exit code %d, %d tasks are stored: %s", r.code, c.stored(), r.stderr)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/requests"
+	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -70,7 +70,7 @@ func newRecorder(delay func() time.Duration) *recorder {
 
 func (r *recorder) loader(batch int, strict bool) *loader {
 	return &loader{
-		decoder:  requests.Decoder{Topic: "orders", MaxPayload: 1 << 20, Now: time.Now},
+		decoder:  ndjson.Decoder{Topic: "orders", MaxPayload: 1 << 20, Now: time.Now},
 		batch:    batch,
 		strict:   strict,
 		write:    r.write,
@@ -261,7 +261,7 @@ func TestLoaderInterrupted(t *testing.T) {
 			interrupt()
 		}()
 		sum, err := r.loader(500, false).load(ctx, out)
-		if !errors.Is(err, requests.ErrInterrupted) || sum.Scheduled != 3 || sum.SafeLine != 3 || len(r.at) != 3 {
+		if !errors.Is(err, ndjson.ErrInterrupted) || sum.Scheduled != 3 || sum.SafeLine != 3 || len(r.at) != 3 {
 			t.Errorf("%+v, %v", sum, err)
 		}
 	})

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/requests"
+	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -28,8 +28,8 @@ func (o *optionFlags) register(f *pflag.FlagSet) {
 // read parses the expiration and returns the options. The library checks their ranges.
 func (o *optionFlags) read() (task.Options, error) {
 	var err error
-	if o.Expiration, err = requests.ParseExpiration(o.expiration); err != nil {
-		return o.Options, cli.UsageError(fmt.Sprintf("--expiration %q: %v", requests.Clip(o.expiration), err))
+	if o.Expiration, err = ndjson.ParseExpiration(o.expiration); err != nil {
+		return o.Options, cli.UsageError(fmt.Sprintf("--expiration %q: %v", ndjson.Clip(o.expiration), err))
 	}
 	return o.Options, nil
 }

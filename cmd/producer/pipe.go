@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/requests"
+	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -84,12 +84,12 @@ type piping struct {
 func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
-	s := requests.Stream{
-		Parse:    func(line []byte) (*requests.Request, error) { return requests.Parse(line, p.topic) },
+	s := ndjson.Stream{
+		Parse:    func(line []byte) (*ndjson.Request, error) { return ndjson.Parse(line, p.topic) },
 		Do:       p.do,
 		Together: "schedule", MaxPayload: maxPayload,
-		Batchers: pipeBatchers, Batch: requests.MaxBatch, Ahead: pipeAhead,
-		Finished: func(r *requests.Request) {
+		Batchers: pipeBatchers, Batch: ndjson.MaxBatch, Ahead: pipeAhead,
+		Finished: func(r *ndjson.Request) {
 			if r.Err != nil {
 				r.Answer = newRefusal(r)
 			}
@@ -112,12 +112,12 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 }
 
 // do does a batch: tasks to schedule together, or a single request of another verb.
-func (p *piping) do(ctx context.Context, batch []*requests.Request) {
+func (p *piping) do(ctx context.Context, batch []*ndjson.Request) {
 	if r := batch[0]; r.Verb != "schedule" {
 		r.Reply(call(ctx, p.client, r))
 		return
 	}
-	for i, result := range p.client.ScheduleMany(ctx, requests.Tasks(batch)) {
+	for i, result := range p.client.ScheduleMany(ctx, ndjson.Tasks(batch)) {
 		batch[i].Reply(newDueOutput(batch[i], result.Due), result.Err)
 	}
 }
@@ -140,8 +140,8 @@ type refusal struct {
 }
 
 // newRefusal returns the answer to a failed request, with the error as the verb prints it.
-func newRefusal(r *requests.Request) refusal {
-	var bad requests.BadLineError
+func newRefusal(r *ndjson.Request) refusal {
+	var bad ndjson.BadLineError
 	err, head := r.Err, answerHead{r.Line, r.Verb, cli.Code(r.Err)}
 	if errors.As(err, &bad) {
 		head.Code = cli.Usage

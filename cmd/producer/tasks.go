@@ -16,13 +16,13 @@ import (
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/duetime"
-	"github.com/duefleet/duefleet/internal/requests"
+	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
 // call carries out a request, and returns the output of the verb.
-func call(ctx context.Context, client *producer.Client, r *requests.Request) (output, error) {
+func call(ctx context.Context, client *producer.Client, r *ndjson.Request) (output, error) {
 	switch r.Verb {
 	case "schedule":
 		due, err := client.Schedule(ctx, r.Request)
@@ -39,7 +39,7 @@ func call(ctx context.Context, client *producer.Client, r *requests.Request) (ou
 }
 
 // perform carries out a request of the command line, and prints its result.
-func (c *connection) perform(cmd *cobra.Command, r *requests.Request) error {
+func (c *connection) perform(cmd *cobra.Command, r *ndjson.Request) error {
 	client, err := c.open(cmd)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c *connection) perform(cmd *cobra.Command, r *requests.Request) error {
 }
 
 // register adds --topic and --id, both required.
-func register(cmd *cobra.Command, r *requests.Request) {
+func register(cmd *cobra.Command, r *ndjson.Request) {
 	registerTopic(cmd, &r.Topic)
 	registerID(cmd, &r.ID, " (needed)")
 	_ = cmd.MarkFlagRequired("id") // fails for a flag that does not exist
@@ -74,7 +74,7 @@ func registerID(cmd *cobra.Command, id *string, needed string) {
 }
 
 func scheduleCommand(conn *connection) *cobra.Command {
-	r := requests.Request{Verb: "schedule"}
+	r := ndjson.Request{Verb: "schedule"}
 	var due dueFlags
 	var payload payloadFlags
 	var headers []string
@@ -117,7 +117,7 @@ minute ago, a message on standard error says so.`,
 }
 
 func rescheduleCommand(conn *connection) *cobra.Command {
-	r := requests.Request{Verb: "reschedule"}
+	r := ndjson.Request{Verb: "reschedule"}
 	var due dueFlags
 	cmd := &cobra.Command{
 		Use:   "reschedule TOPIC --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
@@ -139,7 +139,7 @@ there is no such task.`,
 }
 
 func getCommand(conn *connection) *cobra.Command {
-	r := requests.Request{Verb: "get"}
+	r := ndjson.Request{Verb: "get"}
 	cmd := &cobra.Command{
 		Use:   "get TOPIC --id ID",
 		Short: "Prints a stored task as JSON",
@@ -163,7 +163,7 @@ func (d *dueFlags) register(f *pflag.FlagSet) {
 }
 
 // set sets the due time of r.
-func (d *dueFlags) set(f *pflag.FlagSet, r *requests.Request) error {
+func (d *dueFlags) set(f *pflag.FlagSet, r *ndjson.Request) error {
 	if f.Changed("in") == f.Changed("at") {
 		return cli.UsageError("exactly one of --in and --at must be given")
 	}
@@ -171,9 +171,9 @@ func (d *dueFlags) set(f *pflag.FlagSet, r *requests.Request) error {
 	if f.Changed("at") {
 		name, value = "at", d.at
 	}
-	due, err := requests.ParseDue(name, value)
+	due, err := ndjson.ParseDue(name, value)
 	if err != nil {
-		return cli.UsageError(fmt.Sprintf("--%s %q: %v", name, requests.Clip(value), err))
+		return cli.UsageError(fmt.Sprintf("--%s %q: %v", name, ndjson.Clip(value), err))
 	}
 	r.SetDue(due)
 	return nil
@@ -199,10 +199,10 @@ func (p *payloadFlags) read(cmd *cobra.Command, most int) ([]byte, error) {
 		}
 		defer file.Close()
 	}
-	source := requests.Interruptible(cmd.Context(), file)
+	source := ndjson.Interruptible(cmd.Context(), file)
 	payload, err := io.ReadAll(io.LimitReader(source, int64(most)+1))
 	if cmd.Context().Err() != nil {
-		err = requests.ErrInterrupted
+		err = ndjson.ErrInterrupted
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read payload: %w", err)
@@ -227,10 +227,10 @@ func parseHeaders(pairs []string) (map[string]string, error) {
 	for _, pair := range pairs {
 		key, value, found := strings.Cut(pair, "=")
 		if !found {
-			return nil, cli.UsageError(fmt.Sprintf("--header %q: want key=value", requests.Clip(pair)))
+			return nil, cli.UsageError(fmt.Sprintf("--header %q: want key=value", ndjson.Clip(pair)))
 		}
 		if _, twice := headers[key]; twice {
-			return nil, cli.UsageError(fmt.Sprintf("--header %q: given twice", requests.Clip(key)))
+			return nil, cli.UsageError(fmt.Sprintf("--header %q: given twice", ndjson.Clip(key)))
 		}
 		headers[key] = value
 	}
@@ -248,7 +248,7 @@ type named struct {
 	ID    string `json:"id"`
 }
 
-func newNamed(r *requests.Request) named {
+func newNamed(r *ndjson.Request) named {
 	n := named{Topic: r.Topic, ID: r.ID}
 	if r.Line > 0 {
 		n.answerHead = &answerHead{Line: r.Line, Verb: r.Verb}
@@ -274,10 +274,10 @@ type dueOutput struct {
 	DueMillis int64  `json:"due_ms"`
 
 	verb string
-	past time.Duration // see requests.Due.Past
+	past time.Duration // see ndjson.Due.Past
 }
 
-func newDueOutput(r *requests.Request, due time.Time) dueOutput {
+func newDueOutput(r *ndjson.Request, due time.Time) dueOutput {
 	return dueOutput{named: newNamed(r), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.Verb,
 		past: r.Due.Past(due)}
 }

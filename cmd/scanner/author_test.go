@@ -10,17 +10,17 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 // newest returns the last change in the history of topic orders.
-func (o *operator) newest() (line topicdocs.HistoryLine) {
+func (o *operator) newest() (line topicconfig.HistoryLine) {
 	o.t.Helper()
 	_, text := o.call("topic", "history", "orders", "-o", "json")
-	var lines []topicdocs.HistoryLine
+	var lines []topicconfig.HistoryLine
 	if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) == 0 {
 		o.t.Fatalf("%v: %s", err, text)
 	}
@@ -64,7 +64,7 @@ func TestWhoCameBySudoOrSSH(t *testing.T) {
 		"ann@" + host: {"SUDO_USER": "ann", "SSH_USER": "bob"},
 		"bob@" + host: {"SSH_USER": "bob"},
 	} {
-		if got := topicdocs.Caller(func(name string) string { return env[name] }); got != want {
+		if got := topicconfig.Caller(func(name string) string { return env[name] }); got != want {
 			t.Errorf("%v: got %s, want %s", env, got, want)
 		}
 	}
@@ -122,7 +122,7 @@ func TestATokenNamesItsHolder(t *testing.T) {
 	}
 	as("")
 	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=20", "--no-wait")
-	if got := o.newest().By; got != topicdocs.Caller(os.Getenv) {
-		t.Errorf("without a token: by %q, want %q", got, topicdocs.Caller(os.Getenv))
+	if got := o.newest().By; got != topicconfig.Caller(os.Getenv) {
+		t.Errorf("without a token: by %q, want %q", got, topicconfig.Caller(os.Getenv))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -34,7 +34,7 @@ func TestABrokenDocumentAffectsOnlyItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, err := topicdocs.Open(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
+	c, err := topicconfig.Open(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func wantDocument(t *testing.T, doc config.Document, want string) {
 // to check.
 func TestAnUnreachableConsulIsNoDocuments(t *testing.T) {
 	t.Parallel()
-	c, err := topicdocs.Open(config.Consul{Addr: "127.0.0.1:1", Prefix: "duefleet"}, slog.New(slog.DiscardHandler))
+	c, err := topicconfig.Open(config.Consul{Addr: "127.0.0.1:1", Prefix: "duefleet"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 func doctorCommand(s *settings) *cobra.Command {
@@ -75,7 +75,7 @@ func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), e
 	}
 	p = doctor.Target{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
 	if cfg.Consul.Addr != "" {
-		var documents topicdocs.Documents
+		var documents topicconfig.Documents
 		documents, err = openDocuments(cfg)
 		p.Consul = documents.Consul
 	}

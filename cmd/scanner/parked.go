@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/duetime"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -26,7 +26,7 @@ type selection struct {
 	all                  bool
 	reason, before, than string
 	format               cli.FormatFlag
-	filter               operate.ParkedFilter // made of these flags by check
+	filter               admin.ParkedFilter // made of these flags by check
 }
 
 func (sel *selection) register(cmd *cobra.Command) {
@@ -66,7 +66,7 @@ func (sel *selection) check(now time.Time) (err error) {
 }
 
 // filtered reports whether the flags select only some of the parked tasks.
-func (sel *selection) filtered() bool { return sel.filter != operate.ParkedFilter{} }
+func (sel *selection) filtered() bool { return sel.filter != admin.ParkedFilter{} }
 
 func parkedList(s *settings) *cobra.Command {
 	sel := selection{format: cli.NewListFlag()}
@@ -95,12 +95,12 @@ the topic's intake has "amqp": routing key, properties, and headers with their t
 			sel.filter.ID = sel.id
 			return s.withStore(func(store *shard.Store) error {
 				all := func(yield func(shard.Record) bool) error {
-					return operate.EachParked(cmd.Context(), store, sel.topic, sel.filter, yield)
+					return admin.EachParked(cmd.Context(), store, sel.topic, sel.filter, yield)
 				}
 				if sel.format.Format == cli.Table {
 					return printParked(cmd.OutOrStdout(), all, none, now)
 				}
-				return printList(cmd.OutOrStdout(), sel.format.Format, all, operate.NewParkedLine)
+				return printList(cmd.OutOrStdout(), sel.format.Format, all, admin.NewParkedLine)
 			})
 		}),
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 )
@@ -19,7 +19,7 @@ import (
 // tasks, and as JSON it also holds the tasks left. The exit code is 1.
 func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 	t.Parallel()
-	left := &operate.LeftError{
+	left := &admin.LeftError{
 		Topic: "orders", Tasks: 2, IDs: []string{"a", strings.Repeat("x", 300)},
 		Shards: &shard.UnreadableError{Topic: "orders", Shards: []shard.UnreadableShard{{Shard: 2, Error: "WRONGTYPE"}}},
 	}
@@ -32,7 +32,7 @@ func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		format cli.Format
-		left   *operate.LeftError
+		left   *admin.LeftError
 		want   string
 	}{
 		{cli.Text, left, "replayed 5\n"},
@@ -158,7 +158,7 @@ func TestAReplayAsksFirst(t *testing.T) {
 	}
 	parked := func(want int64) {
 		t.Helper()
-		if n, err := (operate.Parked{Topic: o.store.Topic("orders")}).Count(t.Context()); err != nil || n != want {
+		if n, err := (admin.Parked{Topic: o.store.Topic("orders")}).Count(t.Context()); err != nil || n != want {
 			t.Errorf("%d are parked, %v; want %d", n, err, want)
 		}
 	}

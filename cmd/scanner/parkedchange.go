@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -20,7 +20,7 @@ type parkedVerb struct {
 	name, done, short string
 	long              string // help for this verb only
 	confirm           cli.Confirmation
-	change            func(p operate.Parked, ctx context.Context, id string) (int, error)
+	change            func(p admin.Parked, ctx context.Context, id string) (int, error)
 
 	sel         selection
 	limit, rate int
@@ -36,7 +36,7 @@ func parkedReplay(s *settings) *cobra.Command {
 consumers aren't flooded. Ctrl-C ends the pass; replayed tasks stay replayed. --dry-run
 prints how many tasks it would replay, and replays none.
 `,
-		confirm: cli.Confirmation{Deed: cli.Replays()}, change: operate.Parked.Replay,
+		confirm: cli.Confirmation{Deed: cli.Replays()}, change: admin.Parked.Replay,
 	}
 	cmd := v.command(s)
 	f := cmd.Flags()
@@ -49,7 +49,7 @@ prints how many tasks it would replay, and replays none.
 func parkedPurge(s *settings) *cobra.Command {
 	v := &parkedVerb{
 		name: "purge", done: "purged", short: "Removes parked tasks for good; asks before it removes more than one",
-		change: operate.Parked.Purge,
+		change: admin.Parked.Purge,
 	}
 	return v.command(s)
 }
@@ -87,7 +87,7 @@ func (v *parkedVerb) run(cmd *cobra.Command, s *settings) error {
 // work carries out the verb, after asking if it has to.
 func (v *parkedVerb) work(cmd *cobra.Command, store *shard.Store) error {
 	bar := cli.Progress{Out: cmd.ErrOrStderr(), Name: v.name}
-	parked := operate.Parked{
+	parked := admin.Parked{
 		Topic: store.Topic(v.sel.topic), Filter: v.sel.filter, Limit: v.limit, Rate: v.rate,
 		Progress: func(visited, of int64) {
 			bar.Show(visited, of, func() string { return fmt.Sprintf("%s: %d of about %d tasks", v.name, visited, of) })
@@ -105,7 +105,7 @@ func (v *parkedVerb) work(cmd *cobra.Command, store *shard.Store) error {
 	if cmd.Context().Err() != nil {
 		err = errors.New("interrupted; what was " + v.done + " stays so")
 	}
-	var left *operate.LeftError
+	var left *admin.LeftError
 	if partly := errors.As(err, &left); err != nil && !partly && n == 0 {
 		return err
 	}
@@ -133,7 +133,7 @@ func (v *parkedVerb) check(cmd *cobra.Command, now time.Time) error {
 }
 
 // ask asks for confirmation, unless --id names one task or --yes is given.
-func (v *parkedVerb) ask(cmd *cobra.Command, p operate.Parked) error {
+func (v *parkedVerb) ask(cmd *cobra.Command, p admin.Parked) error {
 	if v.sel.id != "" || v.confirm.Yes {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (v *parkedVerb) ask(cmd *cobra.Command, p operate.Parked) error {
 }
 
 // meant describes the n selected tasks.
-func (v *parkedVerb) meant(p operate.Parked, n int64) string {
+func (v *parkedVerb) meant(p admin.Parked, n int64) string {
 	some := "all that"
 	if p.Limit > 0 {
 		some = fmt.Sprintf("at most %d of what", p.Limit)
@@ -159,7 +159,7 @@ func (v *parkedVerb) meant(p operate.Parked, n int64) string {
 }
 
 // tell prints how many tasks the verb would change.
-func (v *parkedVerb) tell(cmd *cobra.Command, p operate.Parked) error {
+func (v *parkedVerb) tell(cmd *cobra.Command, p admin.Parked) error {
 	n, err := p.Count(cmd.Context())
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (sel *selection) checkChange(now time.Time) error {
 }
 
 // printChanged prints how many tasks were changed, and as JSON also what was left.
-func printChanged(out io.Writer, format cli.Format, done string, n int, left *operate.LeftError) error {
+func printChanged(out io.Writer, format cli.Format, done string, n int, left *admin.LeftError) error {
 	if format != cli.JSON {
 		_, err := fmt.Fprintf(out, "%s %d\n", done, n)
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 // settings holds the path of the configuration file, "" if --config isn't given.
@@ -162,7 +162,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 func chooseSource(s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (reread chan<- struct{},
 	err error) {
 	if cfg.Consul.Addr != "" {
-		client, err := topicdocs.Open(cfg.Consul, log)
+		client, err := topicconfig.Open(cfg.Consul, log)
 		if err != nil {
 			return nil, err
 		}

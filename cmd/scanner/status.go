@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -39,7 +39,7 @@ func statusCommand(s *settings) *cobra.Command {
 
 // print shows the fleet once.
 func (f *statusFlags) print(cmd *cobra.Command, store *shard.Store) error {
-	status, err := operate.ReadStatus(cmd.Context(), store, f.topic)
+	status, err := admin.ReadStatus(cmd.Context(), store, f.topic)
 	if err != nil {
 		return err
 	}

@@ -10,15 +10,15 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // printStatus prints a status as text: warnings, each topic, its shards if shards is set,
 // and the members.
-func printStatus(out io.Writer, s operate.Status, shards bool, now time.Time) error {
+func printStatus(out io.Writer, s admin.Status, shards bool, now time.Time) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	printWarnings(w, s)
 	for _, t := range s.Topics {
@@ -32,7 +32,7 @@ func printStatus(out io.Writer, s operate.Status, shards bool, now time.Time) er
 }
 
 // printWarnings prints the warnings about durability, and why the fleet is degraded.
-func printWarnings(w io.Writer, s operate.Status) {
+func printWarnings(w io.Writer, s admin.Status) {
 	for _, h := range s.Warnings {
 		fmt.Fprintln(w, "! redis is set to lose tasks that it acknowledged: "+cli.OneLine(h))
 	}
@@ -44,7 +44,7 @@ func printWarnings(w io.Writer, s operate.Status) {
 	}
 }
 
-func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) {
+func printTopic(w io.Writer, t admin.TopicStatus, shards bool, now time.Time) {
 	fmt.Fprintln(w, headline(t))
 	if t.Change != nil {
 		fmt.Fprintf(w, "  %s\n", changeText(t, now))
@@ -66,7 +66,7 @@ func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) 
 }
 
 // headline returns a topic's name and placement.
-func headline(t operate.TopicStatus) string {
+func headline(t admin.TopicStatus) string {
 	phase := cmp.Or(string(t.Phase), "not known")
 	if t.Phase == shard.Migrating {
 		phase = fmt.Sprintf("migrating from %d", t.Previous)
@@ -75,13 +75,13 @@ func headline(t operate.TopicStatus) string {
 }
 
 // total returns the sums over all shards of a topic.
-func total(t operate.TopicStatus) shard.Stats {
+func total(t admin.TopicStatus) shard.Stats {
 	return shard.Stats{Pending: t.Pending, Backlog: t.Backlog, Leased: t.Leased, Parked: t.Parked, Oldest: t.Oldest}
 }
 
 // paceLines returns lines with a topic's settings, their source, and its throughput and
 // lateness in the last minute.
-func paceLines(t operate.TopicStatus) (lines []string) {
+func paceLines(t admin.TopicStatus) (lines []string) {
 	if t.Source != "" {
 		lines = append(lines, "source: "+cli.OneLine(t.Source))
 	}
@@ -123,7 +123,7 @@ func lateness(seconds float64) string {
 }
 
 // changeText describes the progress of a change of M on one line.
-func changeText(t operate.TopicStatus, now time.Time) string {
+func changeText(t admin.TopicStatus, now time.Time) string {
 	c := t.Change
 	text := fmt.Sprintf("%d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
 		c.Clean, t.Polled, c.Moved, c.Misplaced, c.Rate)

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // stableTopic has tasks in every state.
-var stableTopic = operate.TopicStatus{
+var stableTopic = admin.TopicStatus{
 	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Polled: 2,
 	Settings: map[string]string{"exchange": "mail", "rate": "100", "declare.queue": "orders.due"}, Rate: 100,
 	Limited:   true,
@@ -25,9 +25,9 @@ var stableTopic = operate.TopicStatus{
 }
 
 // movingTopic changes from one shard to three.
-var movingTopic = operate.TopicStatus{
+var movingTopic = admin.TopicStatus{
 	Topic: "a.topic-with_a.long-name", Shards: 3, Previous: 1, Epoch: 2, Phase: shard.Migrating, Polled: 3,
-	Change:   &operate.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
+	Change:   &admin.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
 	PerShard: []shard.Stats{{Shard: 0}, {Shard: 1}, {Shard: 2}},
 }
 
@@ -44,20 +44,20 @@ var members = []balance.Member{
 }
 
 // fleetStatus returns a status with a stable topic and a migrating one.
-var fleetStatus = operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}
+var fleetStatus = admin.Status{Topics: []admin.TopicStatus{stableTopic, movingTopic}, Fleet: members}
 
 // TestStatusAsText compares the text of a status with testdata.
 func TestStatusAsText(t *testing.T) {
 	t.Parallel()
-	unsafe := operate.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}
+	unsafe := admin.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}
 	for name, c := range map[string]struct {
-		status operate.Status
+		status admin.Status
 		shards bool
 	}{
 		"status":        {fleetStatus, false},
 		"status_shards": {fleetStatus, true},
 		"status_unsafe": {unsafe, false},
-		"status_empty":  {operate.Status{}, false},
+		"status_empty":  {admin.Status{}, false},
 	} {
 		var out bytes.Buffer
 		if err := printStatus(&out, c.status, c.shards, now); err != nil {

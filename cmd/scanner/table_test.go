@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/goldenfile"
@@ -52,18 +52,18 @@ var damaged = shard.Record{
 }
 
 // listedTasks are a task in each state, with IDs of every kind, and an unreadable one.
-var listedTasks = []operate.Listed{
+var listedTasks = []admin.Listed{
 	listedAs("o-1", task.Waiting, 36*time.Hour, 36*time.Hour, ""),
 	listedAs("customer:17/ä", task.Leased, -time.Second, 29*time.Second, ""),
-	listedAs("a b\t\x1b[31m", operate.Retrying, -time.Minute, 4*time.Second, "returned: 312 NO_ROUTE\n"),
+	listedAs("a b\t\x1b[31m", admin.Retrying, -time.Minute, 4*time.Second, "returned: 312 NO_ROUTE\n"),
 	{Stored: shard.Stored{Record: damaged, State: task.Parked}},
 }
 
 // listedAs returns a task; due and next are relative to now.
-func listedAs(id string, state task.State, due, next time.Duration, reason string) operate.Listed {
+func listedAs(id string, state task.State, due, next time.Duration, reason string) admin.Listed {
 	s := shard.Stored{State: state, Next: now.Add(next)}
 	s.ID, s.Due, s.Attempt, s.Reason = id, now.Add(due), 1+len(reason)/10, reason
-	return operate.Listed{Stored: s}
+	return admin.Listed{Stored: s}
 }
 
 // visited returns a function that visits the given values.
@@ -85,7 +85,7 @@ func TestTables(t *testing.T) {
 	for name, draw := range map[string]func(io.Writer) error{
 		"topics":     func(w io.Writer) error { return printTopics(w, documents) },
 		"tasks":      func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
-		"tasks_none": func(w io.Writer) error { return printTasks(w, visited[operate.Listed](nil), now) },
+		"tasks_none": func(w io.Writer) error { return printTasks(w, visited[admin.Listed](nil), now) },
 		"parked":     func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
 		"parked_empty": func(w io.Writer) error {
 			return printParked(w, visited[shard.Record](nil), "nothing is parked\n",

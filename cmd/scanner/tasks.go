@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -77,7 +77,7 @@ Exit code 3: no such topic.`,
 
 // listedStates returns the values of --state.
 func listedStates() []string {
-	return []string{string(task.Waiting), string(task.Leased), string(task.Parked), string(operate.Retrying)}
+	return []string{string(task.Waiting), string(task.Leased), string(task.Parked), string(admin.Retrying)}
 }
 
 func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
@@ -94,7 +94,7 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 		return cli.UsageError(fmt.Sprintf("--state %q: must be waiting, leased, parked or retrying", flags.state))
 	}
 	now := time.Now()
-	tasks := operate.Tasks{State: task.State(flags.state), Prefix: flags.prefix, Limit: flags.limit}
+	tasks := admin.Tasks{State: task.State(flags.state), Prefix: flags.prefix, Limit: flags.limit}
 	var err error
 	if tasks.DueBefore, err = cli.ParseMoment("--due-before", flags.dueBefore, now); err != nil {
 		return err
@@ -104,12 +104,12 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	}
 	return s.withStore(func(store *shard.Store) error {
 		tasks.Topic = store.Topic(flags.topic)
-		all := func(yield func(operate.Listed) bool) error { return tasks.Each(cmd.Context(), yield) }
+		all := func(yield func(admin.Listed) bool) error { return tasks.Each(cmd.Context(), yield) }
 		if flags.format.Format == cli.Table {
 			return printTasks(cmd.OutOrStdout(), all, now)
 		}
 		tasks.Messages = true
-		return printList(cmd.OutOrStdout(), flags.format.Format, all, operate.NewTaskLine)
+		return printList(cmd.OutOrStdout(), flags.format.Format, all, admin.NewTaskLine)
 	})
 }
 
@@ -129,9 +129,9 @@ func printList[T, L any](out io.Writer, format cli.Format, all each[T], line fun
 }
 
 // printTasks prints a table of the tasks, with times relative to now.
-func printTasks(out io.Writer, all each[operate.Listed], now time.Time) error {
+func printTasks(out io.Writer, all each[admin.Listed], now time.Time) error {
 	const head = "ID\tSTATE\tDUE\tNEXT ATTEMPT\tATTEMPTS\tREASON"
-	return printTable(out, head, "no such tasks\n", all, func(l operate.Listed) string {
+	return printTable(out, head, "no such tasks\n", all, func(l admin.Listed) string {
 		next := "-"
 		if !l.Next.Equal(l.Due) {
 			next = cli.Relative(l.Next, now)

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -24,19 +24,19 @@ func topicCommand(s *settings) *cobra.Command {
 }
 
 // openDocuments opens the topics' documents in the configured Consul.
-func openDocuments(cfg *config.Config) (topicdocs.Documents, error) {
-	return topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
+func openDocuments(cfg *config.Config) (topicconfig.Documents, error) {
+	return topicconfig.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 }
 
 // topicWork holds the documents in Consul and the scanners that apply them, for the verbs of
 // topics.
 type topicWork struct {
-	docs     topicdocs.Documents
-	fleet    operate.Fleet
+	docs     topicconfig.Documents
+	fleet    admin.Fleet
 	settings *config.Config
 }
 
-// withTopics calls a verb's work. It fails with a topicdocs.FileError if Consul isn't
+// withTopics calls a verb's work. It fails with a topicconfig.FileError if Consul isn't
 // configured.
 func withTopics(s *settings, work func(w topicWork) error) error {
 	cfg, err := s.connections()
@@ -44,7 +44,7 @@ func withTopics(s *settings, work func(w topicWork) error) error {
 		return err
 	}
 	if cfg.Consul.Addr == "" {
-		return topicdocs.FileError(s.path)
+		return topicconfig.FileError(s.path)
 	}
 	docs, err := openDocuments(cfg)
 	if err != nil {
@@ -55,7 +55,7 @@ func withTopics(s *settings, work func(w topicWork) error) error {
 		return err
 	}
 	defer rdb.Close()
-	return work(topicWork{docs, operate.Fleet{Store: store}, cfg})
+	return work(topicWork{docs, admin.Fleet{Store: store}, cfg})
 }
 
 // oneTopic requires a topic's name as the first argument; more checks the others.
@@ -82,7 +82,7 @@ func topicList(s *settings) *cobra.Command {
 					return err
 				}
 				if format.Format == cli.JSON {
-					return cli.PrintJSON(cmd.OutOrStdout(), topicdocs.NewTopicLines(docs), "  ")
+					return cli.PrintJSON(cmd.OutOrStdout(), topicconfig.NewTopicLines(docs), "  ")
 				}
 				return printTopics(cmd.OutOrStdout(), docs)
 			})
@@ -155,7 +155,7 @@ func printDocument(out io.Writer, doc config.Document, effective bool, format cl
 		_, err := fmt.Fprintf(out, "%s\n", bytes.TrimSuffix(raw, []byte("\n")))
 		return err
 	}
-	return cli.PrintJSON(out, topicdocs.NewDocumentLine(doc, raw), "  ")
+	return cli.PrintJSON(out, topicconfig.NewDocumentLine(doc, raw), "  ")
 }
 
 func topicHistory(s *settings) *cobra.Command {
@@ -175,9 +175,9 @@ history outlives the topic. -o json also prints the documents.`,
 					return err
 				}
 				if format.Format == cli.JSON {
-					return cli.PrintJSON(cmd.OutOrStdout(), topicdocs.NewHistoryLines(h), "  ")
+					return cli.PrintJSON(cmd.OutOrStdout(), topicconfig.NewHistoryLines(h), "  ")
 				}
-				return printHistory(cmd.OutOrStdout(), topicdocs.NewHistoryLines(h))
+				return printHistory(cmd.OutOrStdout(), topicconfig.NewHistoryLines(h))
 			})
 		}),
 	}
@@ -185,7 +185,7 @@ history outlives the topic. -o json also prints the documents.`,
 	return cmd
 }
 
-func printHistory(out io.Writer, lines []topicdocs.HistoryLine) error {
+func printHistory(out io.Writer, lines []topicconfig.HistoryLine) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NUMBER\tWHEN\tWHO\tHOW\tCHANGE")
 	for _, l := range lines {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 func topicApply(s *settings) *cobra.Command {
@@ -88,7 +88,7 @@ func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
 			_, err := fmt.Fprintln(out, text)
 			return err
 		}
-		if err := f.confirm.Ask(cmd, "write "+topicdocs.Names(plans)); err != nil {
+		if err := f.confirm.Ask(cmd, "write "+topicconfig.Names(plans)); err != nil {
 			return err
 		}
 		return w.writeAll(cmd, plans, f.told)
@@ -96,17 +96,17 @@ func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
 }
 
 // writeAll writes the plans, and reports whether scanners apply each topic;
-// operate.Patience covers all topics together.
-func (w topicWork) writeAll(cmd *cobra.Command, plans []topicdocs.Plan, told verdict) error {
+// admin.Patience covers all topics together.
+func (w topicWork) writeAll(cmd *cobra.Command, plans []topicconfig.Plan, told verdict) error {
 	var written []config.Document
-	err := w.docs.CommitAll(cmd.Context(), plans, authorOf(cmd), func(done topicdocs.Committed) error {
+	err := w.docs.CommitAll(cmd.Context(), plans, authorOf(cmd), func(done topicconfig.Committed) error {
 		written = append(written, done.Document)
 		return printWritten(cmd, done)
 	})
 	if err != nil {
 		return err
 	}
-	told.until = time.Now().Add(operate.Patience)
+	told.until = time.Now().Add(admin.Patience)
 	var errs []error
 	for _, doc := range written {
 		errs = append(errs, told.await(cmd, w.fleet, doc))

@@ -9,7 +9,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 // applied is the text of a file of topics.
@@ -81,7 +81,7 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
+	client, err := topicconfig.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +94,8 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.wants(cli.Done, "written", "topic", "set", "b", "rate=3", "--no-wait")
-	done := func(topicdocs.Committed) error { return nil }
-	err = client.CommitAll(t.Context(), plans, topicdocs.Author{Verb: "apply"}, done)
+	done := func(topicconfig.Committed) error { return nil }
+	err = client.CommitAll(t.Context(), plans, topicconfig.Author{Verb: "apply"}, done)
 	if err == nil || !strings.HasPrefix(err.Error(),
 		"written: topic a; not written: topics b, c: topic b was changed by somebody else meanwhile") ||
 		cli.Code(err) != cli.Failed {

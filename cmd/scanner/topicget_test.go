@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 // TestADryRunWritesNothing: it shows the difference, and fails if set would fail.
@@ -35,7 +35,7 @@ func TestEffectiveSettings(t *testing.T) {
 	o.puts(map[string]string{"orders": "# ours\nrate: 5\n", "broken": "shards: 0\nrate: 6\n"})
 	o.golden("topic_effective", "topic", "get", "orders", "--effective")
 	o.wants(cli.Failed, "broken:1: shards: must be 1 to 4096", "topic", "get", "broken", "--effective")
-	object := func(args ...string) (got topicdocs.DocumentLine) {
+	object := func(args ...string) (got topicconfig.DocumentLine) {
 		t.Helper()
 		code, text := o.call(append([]string{"topic", "get", "-o", "json"}, args...)...)
 		if err := json.Unmarshal([]byte(text), &got); err != nil || code != cli.Done || got.Index == 0 {
@@ -44,7 +44,7 @@ func TestEffectiveSettings(t *testing.T) {
 		got.Index = 0
 		return got
 	}
-	five := topicdocs.DocumentLine{Topic: "orders", Settings: map[string]any{"rate": 5.0}, Document: "# ours\nrate: 5\n"}
+	five := topicconfig.DocumentLine{Topic: "orders", Settings: map[string]any{"rate": 5.0}, Document: "# ours\nrate: 5\n"}
 	if got := object("orders"); !reflect.DeepEqual(got, five) {
 		t.Errorf("got %+v, want %+v", got, five)
 	}
@@ -52,7 +52,7 @@ func TestEffectiveSettings(t *testing.T) {
 		got.Settings["exchange"] != "orders" || got.Document != five.Document {
 		t.Errorf("--effective: got %+v", got)
 	}
-	broken := topicdocs.DocumentLine{Topic: "broken", Settings: map[string]any{"rate": 6.0},
+	broken := topicconfig.DocumentLine{Topic: "broken", Settings: map[string]any{"rate": 6.0},
 		Document: "shards: 0\nrate: 6\n",
 		Error:    "broken:1: shards: must be 1 to 4096; got 0"}
 	if got := object("broken"); !reflect.DeepEqual(got, broken) {

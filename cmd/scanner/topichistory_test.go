@@ -10,7 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/consul"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 // documentHistory returns a history with changes of every kind.
@@ -34,7 +34,7 @@ var documentHistory = consul.History{Topic: "orders", Changes: []consul.Change{
 func TestTheTableOfAHistory(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := printHistory(&out, topicdocs.NewHistoryLines(documentHistory)); err != nil {
+	if err := printHistory(&out, topicconfig.NewHistoryLines(documentHistory)); err != nil {
 		t.Fatal(err)
 	}
 	isGolden(t, "topic_history", out.String())
@@ -44,13 +44,13 @@ func TestTheTableOfAHistory(t *testing.T) {
 func (o *operator) told(topic string) (changes []string) {
 	o.t.Helper()
 	code, text := o.call("topic", "history", topic, "-o", "json")
-	var lines []topicdocs.HistoryLine
+	var lines []topicconfig.HistoryLine
 	if err := json.Unmarshal([]byte(text), &lines); err != nil || code != cli.Done {
 		o.t.Fatalf("topic history: %d, %v, %s", code, err, text)
 	}
 	for _, l := range lines {
 		if (l.By == "") != l.At.IsZero() || (l.By == "") != (l.Verb == "") || l.By != "" &&
-			l.By != topicdocs.Caller(os.Getenv) {
+			l.By != topicconfig.Caller(os.Getenv) {
 			o.t.Errorf("change %d is by %q, at %s, %q", l.Number, l.By, l.At, l.Verb)
 		}
 		changes = append(changes, strings.TrimSpace(l.Verb+" "+l.Text()))
@@ -81,7 +81,7 @@ func TestUndoBringsBackTheDocumentFromBefore(t *testing.T) {
 	o.wants(cli.Done, "paused", "topic", "pause", "orders", "--no-wait")
 	o.wants(cli.Done, "nothing to change", "topic", "set", "orders", "rate=6", "--no-wait")
 	o.wantsHistory("orders", "made: rate=5", "set shards: 4 -> 8, rate: 5 -> 6", "pause paused: false -> true")
-	o.wants(cli.Done, "topic orders: undoes change 3, pause by "+topicdocs.Caller(os.Getenv)+" at 2", "topic", "undo",
+	o.wants(cli.Done, "topic orders: undoes change 3, pause by "+topicconfig.Caller(os.Getenv)+" at 2", "topic", "undo",
 		"orders", "--dry-run")
 	o.wants(cli.Done, "orders.paused: true -> false\ntopic orders: a dry run, nothing was written\n", "topic", "undo",
 		"orders", "--dry-run")
@@ -122,7 +122,7 @@ func TestWhatAnotherToolWroteIsInTheHistory(t *testing.T) {
 	o.wants(cli.Failed, "the document of change 4, it has mistakes: orders:1: rate: must be", "topic", "undo", "orders",
 		"--to", "4")
 	o.wants(cli.Done, "rate: 7\n", "topic", "get", "orders")
-	o.wants(cli.Done, "undoes change 5, set by "+topicdocs.Caller(os.Getenv), "topic", "undo", "orders", "--dry-run")
+	o.wants(cli.Done, "undoes change 5, set by "+topicconfig.Caller(os.Getenv), "topic", "undo", "orders", "--dry-run")
 	o.wants(cli.Done, "topic orders: passes over change 4, whose document has mistakes\norders.rate: 7 -> 5\ntopic "+
 		"orders written\n", "topic", "undo", "orders", "--no-wait")
 }
@@ -155,7 +155,7 @@ func TestUndoGoesBackToAnyChange(t *testing.T) {
 	o.wants(cli.Usage, "changes count from 1", "topic", "undo", "orders", "--to", "0")
 	o.wants(cli.Failed, "its history has no change 4, but 1 to 3", "topic", "undo", "orders", "--to", "4")
 	o.wants(cli.Done, "nothing to change, that document is in force", "topic", "undo", "orders", "--to", "3")
-	by := ", set by " + topicdocs.Caller(os.Getenv)
+	by := ", set by " + topicconfig.Caller(os.Getenv)
 	o.wants(cli.Done, "topic orders: undoes change 3"+by, "topic", "undo", "orders", "--to", "1", "--dry-run")
 	o.wants(cli.Done, "topic orders: undoes change 2"+by, "topic", "undo", "orders", "--to", "1", "--dry-run")
 	o.wants(cli.Done, "orders.rate: 7 -> 5\ntopic orders written\n", "topic", "undo", "orders", "--to", "1", "--no-wait")

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 // pauseLong is the help that pause and resume share.
@@ -75,28 +75,28 @@ func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
 		if err = errors.Join(err, printWarning(cmd, topic, warning)); err != nil {
 			return err
 		}
-		doc, err := w.set(cmd, topic, topicdocs.Edit{Assignments: assignments, Fleet: w.fleet}, false)
+		doc, err := w.set(cmd, topic, topicconfig.Edit{Assignments: assignments, Fleet: w.fleet}, false)
 		if err != nil {
 			return err
 		}
 		return v.told.await(cmd, w.fleet, doc)
 	})
-	var inFile topicdocs.FileError
+	var inFile topicconfig.FileError
 	if !errors.As(err, &inFile) {
 		return err
 	}
-	if err = topicdocs.PauseInFile(s.path, s.load, topic, cmd.Name(), pause); err == nil {
+	if err = topicconfig.PauseInFile(s.path, s.load, topic, cmd.Name(), pause); err == nil {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: nothing to change, paused is %t in %s\n", topic, v.pausing, s.path)
 	}
 	return err
 }
 
 // pause returns the pause that the flags describe, or its end.
-func (v *pauseVerb) pause(cmd *cobra.Command) topicdocs.Pause {
+func (v *pauseVerb) pause(cmd *cobra.Command) topicconfig.Pause {
 	if !v.pausing {
-		return topicdocs.Pause{}
+		return topicconfig.Pause{}
 	}
-	p := topicdocs.Pause{Paused: true, Reason: cli.OneLine(flagOf(cmd, reasonFlag))}
+	p := topicconfig.Pause{Paused: true, Reason: cli.OneLine(flagOf(cmd, reasonFlag))}
 	if v.until != "" {
 		p.Until = func(now time.Time) (time.Time, error) {
 			end, err := cli.ParseMoment("--until", v.until, now)

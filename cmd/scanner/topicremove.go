@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/operate"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -57,12 +57,12 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if _, inFile := cfg.Topics[topic]; inFile && cfg.Consul.Addr == "" {
 		return fmt.Errorf("topic %s is in the configuration file; take it out there first", topic)
 	}
-	removal := operate.Removal{Topic: store.Topic(topic), Purge: purge}
+	removal := admin.Removal{Topic: store.Topic(topic), Purge: purge}
 	pending, unknown := removal.Check(cmd.Context())
 	if unknown != nil && !errors.Is(unknown, task.ErrUnknownTopic) {
 		return unknown
 	}
-	var docs topicdocs.Documents
+	var docs topicconfig.Documents
 	var doc config.Document // without an index if there is none
 	if cfg.Consul.Addr != "" {
 		if docs, err = openDocuments(cfg); err == nil {
@@ -124,7 +124,7 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Co
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "document %q removed\n", name)
 		return err
 	})
-	var inFile topicdocs.FileError
+	var inFile topicconfig.FileError
 	if errors.As(err, &inFile) {
 		return cli.UsageError(task.CheckTopic(name).Error())
 	}

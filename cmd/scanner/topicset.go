@@ -12,7 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 func topicSet(s *settings) *cobra.Command {
@@ -94,7 +94,7 @@ func (f *setFlags) run(cmd *cobra.Command, w topicWork, args []string) error {
 	if f.old && len(args) == 1 {
 		return w.unbindOld(cmd, args[0])
 	}
-	doc, err := w.set(cmd, args[0], topicdocs.Edit{Assignments: args[1:], Replace: f.replace, Likely: true}, f.dry)
+	doc, err := w.set(cmd, args[0], topicconfig.Edit{Assignments: args[1:], Replace: f.replace, Likely: true}, f.dry)
 	if f.dry {
 		return err
 	}
@@ -123,7 +123,7 @@ document stays as it is and the exit code is 1.`,
 		Args:    oneTopic(func(*cobra.Command, []string) error { return nil }),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withTopics(s, func(w topicWork) error {
-				doc, err := w.set(cmd, args[0], topicdocs.Edit{Assignments: args[1:], Create: true}, dry)
+				doc, err := w.set(cmd, args[0], topicconfig.Edit{Assignments: args[1:], Create: true}, dry)
 				if err != nil || dry {
 					return err
 				}
@@ -141,7 +141,7 @@ document stays as it is and the exit code is 1.`,
 
 // set changes a document, prints the difference, and returns the resulting document. If
 // e.Likely is true and somebody can be asked, it asks before it creates a topic.
-func (w topicWork) set(cmd *cobra.Command, topic string, e topicdocs.Edit, dry bool) (config.Document, error) {
+func (w topicWork) set(cmd *cobra.Command, topic string, e topicconfig.Edit, dry bool) (config.Document, error) {
 	ask := e.Likely && cli.OnTerminal(cmd.InOrStdin()) && cli.OnTerminal(cmd.ErrOrStderr())
 	e.Likely = e.Likely && !ask
 	plan, err := w.docs.Plan(cmd.Context(), topic, e)
@@ -168,7 +168,7 @@ func (w topicWork) set(cmd *cobra.Command, topic string, e topicdocs.Edit, dry b
 }
 
 // write writes a plan and returns the result; if dry, it only says that it doesn't.
-func (w topicWork) write(cmd *cobra.Command, plan topicdocs.Plan, dry bool) (config.Document, error) {
+func (w topicWork) write(cmd *cobra.Command, plan topicconfig.Plan, dry bool) (config.Document, error) {
 	if dry {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: a dry run, nothing was written\n", plan.After.Name)
 		return plan.Found, err
@@ -181,7 +181,7 @@ func (w topicWork) write(cmd *cobra.Command, plan topicdocs.Plan, dry bool) (con
 }
 
 // printWritten prints that a document was written.
-func printWritten(cmd *cobra.Command, done topicdocs.Committed) error {
+func printWritten(cmd *cobra.Command, done topicconfig.Committed) error {
 	if err := printUnkept(cmd, done.Document.Name, done); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func printWritten(cmd *cobra.Command, done topicdocs.Committed) error {
 }
 
 // printUnkept prints on standard error if a change isn't in the topic's history.
-func printUnkept(cmd *cobra.Command, topic string, done topicdocs.Committed) (err error) {
+func printUnkept(cmd *cobra.Command, topic string, done topicconfig.Committed) (err error) {
 	if done.Unkept != nil {
 		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: the change is not in its history: %v\n", topic, done.Unkept)
 	}
@@ -199,13 +199,13 @@ func printUnkept(cmd *cobra.Command, topic string, done topicdocs.Committed) (er
 
 // printPlan prints what a plan does: a line for each setting that changes, and for each
 // binding that it leaves.
-func printPlan(out io.Writer, p topicdocs.Plan) {
+func printPlan(out io.Writer, p topicconfig.Plan) {
 	topic := p.After.Name
 	for _, note := range p.Notes {
 		fmt.Fprintf(out, "topic %s: %s\n", topic, note)
 	}
 	for _, ch := range p.Changes {
-		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, topicdocs.OrNone(ch.Old), topicdocs.OrNone(ch.New))
+		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, topicconfig.OrNone(ch.Old), topicconfig.OrNone(ch.New))
 	}
 	for _, b := range p.LeftBindings() {
 		fmt.Fprintf(out, "topic %s: queue %s stays bound to exchange %s for key %s, so that each task arrives in both "+
@@ -216,7 +216,7 @@ func printPlan(out io.Writer, p topicdocs.Plan) {
 
 // refuseOlder fails if live scanners would refuse a plan's document because they don't
 // know one of its settings.
-func (w topicWork) refuseOlder(cmd *cobra.Command, p topicdocs.Plan) error {
+func (w topicWork) refuseOlder(cmd *cobra.Command, p topicconfig.Plan) error {
 	warning, err := p.RefuseOlder(cmd.Context(), w.fleet)
 	return errors.Join(err, printWarning(cmd, p.After.Name, warning))
 }
@@ -258,7 +258,7 @@ func registerAuthor(cmd *cobra.Command) {
 		"else the user behind sudo or SSH, else user@host)")
 	cmd.Flags().String(reasonFlag, "", "why the change is made, for the topic's history")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		for name, most := range map[string]int{asFlag: topicdocs.MaxAuthor, reasonFlag: topicdocs.MaxReason} {
+		for name, most := range map[string]int{asFlag: topicconfig.MaxAuthor, reasonFlag: topicconfig.MaxReason} {
 			text := flagOf(cmd, name)
 			if len(text) > most || !utf8.ValidString(text) || cmd.Flags().Changed(name) && strings.TrimSpace(text) == "" {
 				return cli.UsageError(fmt.Sprintf("--%s: must be a text of 1 to %d bytes", name, most))
@@ -275,6 +275,6 @@ func flagOf(cmd *cobra.Command, name string) string {
 }
 
 // authorOf returns the author of a verb's change, with the verb and the reason.
-func authorOf(cmd *cobra.Command) topicdocs.Author {
-	return topicdocs.Author{Name: flagOf(cmd, asFlag), Verb: cmd.Name(), Reason: flagOf(cmd, reasonFlag)}
+func authorOf(cmd *cobra.Command) topicconfig.Author {
+	return topicconfig.Author{Name: flagOf(cmd, asFlag), Verb: cmd.Name(), Reason: flagOf(cmd, reasonFlag)}
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
 )
 
 // waitTimeout is the default of --timeout.
@@ -18,10 +18,10 @@ const waitTimeout = 10 * time.Minute
 // awaitShards waits until a topic has its document's shard count, and shows the progress.
 func (w topicWork) awaitShards(cmd *cobra.Command, doc config.Document, timeout time.Duration) error {
 	progress := cli.Progress{Out: cmd.ErrOrStderr(), Name: "moving " + doc.Name}
-	waiting := operate.Waiting{
+	waiting := admin.Waiting{
 		Store: w.fleet.Store, Topic: doc.Name, Shards: doc.Topic.Shards,
 		Superseded: func(ctx context.Context) error { return w.docs.Superseded(ctx, doc) },
-		Show: func(t *operate.TopicStatus) {
+		Show: func(t *admin.TopicStatus) {
 			if t == nil {
 				progress.Say(func() string { return fmt.Sprintf("topic %s: no scanner runs; the change waits for one", doc.Name) })
 				return
@@ -44,7 +44,7 @@ func (w topicWork) awaitShards(cmd *cobra.Command, doc config.Document, timeout 
 type verdict struct {
 	skip    bool
 	pausing bool // a topic that can't be delivered is no failure
-	// until is when to stop waiting; zero: after operate.Patience.
+	// until is when to stop waiting; zero: after admin.Patience.
 	until time.Time
 }
 
@@ -52,11 +52,11 @@ func (v *verdict) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&v.skip, "no-wait", false, "return once it is written; don't check whether scanners apply it")
 }
 
-// await waits until all live scanners have applied a document, for operate.Patience at
+// await waits until all live scanners have applied a document, for admin.Patience at
 // most, and prints the result. It fails if one of them refuses the document or can't
 // deliver the topic with it. Scanners that can't be asked, or don't report in time, are
 // no failure: await mentions them on standard error, and they read the document later.
-func (v verdict) await(cmd *cobra.Command, fleet operate.Fleet, doc config.Document) error {
+func (v verdict) await(cmd *cobra.Command, fleet admin.Fleet, doc config.Document) error {
 	if v.skip {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -19,7 +20,7 @@ type crowd struct {
 	Pool
 	wanted  atomic.Int64
 	running [10]atomic.Int64 // by worker
-	changed retry.Broadcast
+	changed wake.Broadcast
 }
 
 func newCrowd() *crowd {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/dial"
+	"github.com/duefleet/duefleet/internal/redisdial"
 )
 
 // Options returns options for redis.NewUniversalClient, which makes a client of one
@@ -30,7 +30,7 @@ func (r Redis) Options(log *slog.Logger) (*redis.UniversalOptions, error) {
 		CredentialsProviderContext: r.credentials(log),
 		DB:                         r.DB,
 		TLSConfig:                  secure(),
-		Dialer:                     dial.New(dial.Config{TLS: secure}).Dial,
+		Dialer:                     redisdial.New(redisdial.Config{TLS: secure}).Dial,
 	}, nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/duefleet/duefleet/internal/slip"
+	"github.com/duefleet/duefleet/internal/didyoumean"
 )
 
 // FieldError is one mistake in the settings. It never contains a secret's value.
@@ -134,7 +134,7 @@ func didYouMean(word string, candidates []string, prefix string) string {
 func nearest(word string, candidates []string) string {
 	best, least := "", max(2, len(word)/3)+1
 	for _, c := range candidates {
-		if d := slip.Distance(word, c); d < least {
+		if d := didyoumean.Distance(word, c); d < least {
 			best, least = c, d
 		}
 	}

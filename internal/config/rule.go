@@ -13,7 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/dial"
+	"github.com/duefleet/duefleet/internal/redisdial"
 )
 
 // rule returns what is wrong with a value, or "".
@@ -156,8 +156,8 @@ func dialAddrs(value any) string {
 		return fmt.Sprintf("must be 1 to %d addresses; got %d", maxServers, len(addrs))
 	}
 	for i, addr := range addrs {
-		if mistake := dial.AddrMistake(addr); mistake != "" {
-			return fmt.Sprintf("%s; number %d %s", dial.AddrForm, i+1, mistake)
+		if mistake := redisdial.AddrMistake(addr); mistake != "" {
+			return fmt.Sprintf("%s; number %d %s", redisdial.AddrForm, i+1, mistake)
 		}
 	}
 	return ""
@@ -176,7 +176,7 @@ func consulAddr(value any) string {
 	}
 	host, path, _ := strings.Cut(addr, "/")
 	_, err := url.Parse("/" + path)
-	if value.(string) == "" || dial.AddrMistake(host) == "" && err == nil {
+	if value.(string) == "" || redisdial.AddrMistake(host) == "" && err == nil {
 		return ""
 	}
 	return "must be host:port or an http or https URL with a port, as in 127.0.0.1:8500"

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -19,7 +19,7 @@ const fleetLimit = time.Minute
 
 // fleetView is the fleet as Redis knows it.
 type fleetView struct {
-	status operate.Status
+	status admin.Status
 	// late holds, by topic, a sentence that says how long its tasks have been due.
 	late map[string]string
 	// unrouted holds the topics with messages that RabbitMQ returned because no queue is
@@ -38,7 +38,7 @@ func (p Target) examineFleet(ctx context.Context, r *report, docs documents, bro
 	defer cancel()
 	view := fleetView{late: map[string]string{}, unrouted: map[string]bool{}}
 	var err error
-	if view.status, err = operate.ReadStatus(ctx, p.Store, ""); err != nil {
+	if view.status, err = admin.ReadStatus(ctx, p.Store, ""); err != nil {
 		if !shard.Denied(err) || !r.failed("redis.rights") { // otherwise redis.rights already names the missing permission
 			r.fail("fleet", p.command("status"), "%v", err)
 		}
@@ -134,7 +134,7 @@ func itOrNames(topics []string) string {
 func distinct(all []string) []string { return slices.Compact(slices.Sorted(slices.Values(all))) }
 
 // examineTasks reports a topic's tasks that aren't delivered now: paused or parked.
-func (p Target) examineTasks(ctx context.Context, r *report, t operate.TopicStatus, view fleetView) {
+func (p Target) examineTasks(ctx context.Context, r *report, t admin.TopicStatus, view fleetView) {
 	if t.Paused {
 		p.examinePause(r, t)
 	}
@@ -151,7 +151,7 @@ func (p Target) examineTasks(ctx context.Context, r *report, t operate.TopicStat
 // examinePause reports a paused topic. That is no failure, because somebody paused it on
 // purpose. It is a warning if tasks are due and the pause has no end, because somebody
 // may have forgotten it.
-func (p Target) examinePause(r *report, t operate.TopicStatus) {
+func (p Target) examinePause(r *report, t admin.TopicStatus) {
 	check, resume := "topic "+t.Topic+" paused", p.command("topic resume "+t.Topic)
 	if t.Backlog > 0 && t.PausedUntil.IsZero() {
 		r.warn(check, resume, "paused: nothing is delivered, and %d tasks are due", t.Backlog)
@@ -161,7 +161,7 @@ func (p Target) examinePause(r *report, t operate.TopicStatus) {
 }
 
 // parkedReason returns why the first of a topic's parked tasks was parked.
-func (p Target) parkedReason(ctx context.Context, t operate.TopicStatus) string {
+func (p Target) parkedReason(ctx context.Context, t admin.TopicStatus) string {
 	for _, s := range t.PerShard {
 		if s.Parked == 0 {
 			continue
@@ -179,18 +179,18 @@ func (p Target) parkedReason(ctx context.Context, t operate.TopicStatus) string 
 func (p Target) examineReasons(r *report, docs documents, view fleetView) {
 	for _, reason := range view.status.Reasons(time.Now()) {
 		switch reason.Kind {
-		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
-		case operate.SourceAway:
+		case admin.NoScanner, admin.Unserved, admin.Configuration, admin.Paused, admin.Retries, admin.ParkedTasks:
+		case admin.SourceAway:
 			if docs.known { // otherwise this machine can't reach Consul either, and another finding says so
 				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there",
 					"degraded: %s", reason.Text)
 			}
-		case operate.OtherSource:
+		case admin.OtherSource:
 			r.fail("fleet source", "give it the source of the others, or stop it; to switch on purpose see \"One source of "+
 				"topics\" in docs/deploy.md", "%s", reason.Text)
-		case operate.Unread:
+		case admin.Unread:
 			r.fail("topic "+reason.Topic+" records", "run scanners of the version that wrote them again", "%s", reason.Text)
-		case operate.Late:
+		case admin.Late:
 			view.late[reason.Topic] = reason.Text
 		default:
 			r.fail("topic "+reason.Topic+" tasks", p.command("status --topic "+reason.Topic), "%s", reason.Text)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 // queueArguments returns the arguments with which a scanner declares a topic's queue, as
@@ -64,7 +64,7 @@ func (p Target) examineOldQueues(ctx context.Context, r *report, b *broker, name
 	if err != nil {
 		return // only this check needs the permission to read it
 	}
-	for _, left := range topicdocs.LeftBindings(h, t) {
+	for _, left := range topicconfig.LeftBindings(h, t) {
 		found, err := b.queue(left.Queue)
 		if err != nil {
 			continue

@@ -7,7 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // unconfirmed is one message. Times count from the start of its confirms.
@@ -64,8 +64,8 @@ type confirms struct {
 	seed  maphash.Seed
 	user  string        // of the connection; see asItWas. Set before the first message.
 	stall time.Duration // after a longer gap between checks, returns may have been dropped.
-	wake  retry.Signal  // wakes the channel's loop: there is something to wait for.
-	room  retry.Signal  // wakes the publishing goroutine: there is room.
+	wake  wake.Signal   // wakes the channel's loop: there is something to wait for.
+	room  wake.Signal   // wakes the publishing goroutine: there is room.
 
 	mu            sync.Mutex
 	ring          []unconfirmed
@@ -90,8 +90,8 @@ func newConfirms(window int, stall time.Duration) *confirms {
 		start: time.Now(),
 		seed:  maphash.MakeSeed(),
 		stall: stall,
-		wake:  retry.NewSignal(),
-		room:  retry.NewSignal(),
+		wake:  wake.NewSignal(),
+		room:  wake.NewSignal(),
 		ring:  make([]unconfirmed, window),
 		limit: window,
 	}

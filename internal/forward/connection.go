@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 const (
@@ -86,7 +87,7 @@ type Connection struct {
 	endpoints []endpoint // the ones to try; Run's own
 	turn      int        // which endpoint is tried next; Run's own
 	stale     bool       // the latest URLs can't be used; Run's own
-	changed   retry.Broadcast
+	changed   wake.Broadcast
 
 	mu     sync.Mutex
 	conn   *conn // nil while there is none

@@ -9,7 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // Publisher publishes one topic's messages and reports the outcome of each.
@@ -22,8 +22,8 @@ type Publisher struct {
 	turn       chan struct{} // held by the one goroutine that publishes
 	handling   sync.Mutex    // held while handle runs
 	unresolved tally
-	changed    retry.Broadcast
-	kicked     retry.Signal // tells Run to look again
+	changed    wake.Broadcast
+	kicked     wake.Signal // tells Run to look again
 
 	mu       sync.Mutex
 	running  bool
@@ -80,7 +80,7 @@ func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) 
 		log:        c.log.With("topic", topic),
 		handle:     handle,
 		turn:       make(chan struct{}, 1),
-		kicked:     retry.NewSignal(),
+		kicked:     wake.NewSignal(),
 		route:      r.withDefaults(),
 		version:    1,
 		channels:   make(map[*channel]struct{}),
@@ -260,7 +260,7 @@ func (p *Publisher) deliver(results []Result) {
 type tally struct {
 	mu   sync.Mutex
 	n    int
-	zero retry.Broadcast
+	zero wake.Broadcast
 }
 
 func (t *tally) add(n int) {

@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // closeTimeout bounds the orderly close of a channel.
@@ -25,7 +26,7 @@ type session struct {
 	rules    rules
 	exchange string // for refused messages
 
-	more   retry.Signal  // something arrived
+	more   wake.Signal   // something arrived
 	over   chan struct{} // closed when nothing more arrives: the channel or the queue is gone
 	closed chan struct{} // closed by close
 
@@ -42,7 +43,7 @@ func (in *Intake) consume(ctx context.Context, s Settings, prepare func(*amqp.Ch
 		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
 	}
 	one := &session{in: in, prefetch: in.size.prefetch(in.cfg.Room()), rules: rules{maxPayload: in.cfg.MaxPayload},
-		exchange: s.Refused, more: retry.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
+		exchange: s.Refused, more: wake.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
 		closes: make(chan *amqp.Error, 1)}
 	if s.Target == "" {
 		one.rules.loops = s.Queue

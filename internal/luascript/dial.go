@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/dial"
+	"github.com/duefleet/duefleet/internal/redisdial"
 )
 
 // Dial returns the caller's client, which closing leaves open. If that is nil, it makes a
@@ -37,7 +37,7 @@ func Dialing(options *redis.UniversalOptions) *redis.UniversalOptions {
 	own := *options
 	if own.Dialer == nil {
 		config := own.TLSConfig
-		own.Dialer = dial.New(dial.Config{TLS: func() *tls.Config { return config }, Timeout: own.DialTimeout}).Dial
+		own.Dialer = redisdial.New(redisdial.Config{TLS: func() *tls.Config { return config }, Timeout: own.DialTimeout}).Dial
 	}
 	return &own
 }
@@ -63,8 +63,8 @@ func checkAddrs(options *redis.UniversalOptions) error {
 		return errors.New("Config.Options.Addrs must name a Redis, as in 127.0.0.1:6379")
 	}
 	for i, addr := range options.Addrs {
-		if mistake := dial.OptionMistake(addr, options.Dialer != nil); mistake != "" {
-			return fmt.Errorf("Config.Options.Addrs[%d] %s; it %s", i, dial.AddrForm, mistake)
+		if mistake := redisdial.OptionMistake(addr, options.Dialer != nil); mistake != "" {
+			return fmt.Errorf("Config.Options.Addrs[%d] %s; it %s", i, redisdial.AddrForm, mistake)
 		}
 	}
 	return nil

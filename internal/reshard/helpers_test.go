@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/test/check"
 	shared "github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -71,8 +71,8 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 	b.resharder = New(Config{
 		Topic: b.topic, Moving: b.topic, InForce: func() Document { return b.document },
 		Desired: func(context.Context) (int, error) { return b.desired, nil }, Live: one, Workers: one,
-		Request: func() string { return strconv.FormatInt(b.requests.Add(1), 10) }, Changed: &retry.Broadcast{},
-		Placed: retry.NewSignal(), Step: NewStep(), Report: silent{}, Metrics: metrics.Topic("orders"),
+		Request: func() string { return strconv.FormatInt(b.requests.Add(1), 10) }, Changed: &wake.Broadcast{},
+		Placed: wake.NewSignal(), Step: NewStep(), Report: silent{}, Metrics: metrics.Topic("orders"),
 		Log: slog.New(slog.DiscardHandler), Advice: func(string) string { return "" },
 	})
 	return b

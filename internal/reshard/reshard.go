@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/ratelog"
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // Config of a topic's Resharder. All fields are required.
@@ -33,9 +33,9 @@ type Config struct {
 	// Request returns a number that this process gives to no other claim or export.
 	Request func() string
 	// Changed fires at each document, and at each placement that is learned.
-	Changed *retry.Broadcast
+	Changed *wake.Broadcast
 	// Placed wakes Run when a placement was put in force.
-	Placed retry.Signal
+	Placed wake.Signal
 	// Step is shared by all topics.
 	Step Step
 	// Report takes the outcome of calls.

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // view holds what this scanner knows about a topic's placement and its shards. It is safe
@@ -15,7 +15,7 @@ import (
 type view struct {
 	log     *slog.Logger
 	metrics *telemetry.TopicMetrics
-	changed *retry.Broadcast // fires at each placement that is taken
+	changed *wake.Broadcast // fires at each placement that is taken
 
 	mu        sync.Mutex
 	placement shard.Placement

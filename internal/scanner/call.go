@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -42,7 +42,7 @@ func (c *call) answered() bool { return c.decided.CompareAndSwap(false, true) }
 // worker waits for it briefly, and notes its outcome when it comes.
 type calls struct {
 	running sync.WaitGroup
-	news    retry.Signal // there are outcomes to note
+	news    wake.Signal // there are outcomes to note
 
 	mu       sync.Mutex
 	outcomes []func(context.Context)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -69,7 +69,7 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 	l.start()
 	told := func(reasons ...string) bool {
 		status, body := l.ask("/readyz")
-		s, err := operate.ReadStatus(t.Context(), l.store, "")
+		s, err := admin.ReadStatus(t.Context(), l.store, "")
 		l.ok(err)
 		for _, text := range []string{body, strings.Join(s.Warnings, " ")} {
 			for _, reason := range []string{"allkeys-lru", "no append-only file"} {

@@ -16,6 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
@@ -145,14 +146,14 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 // hanging blocks the commands of one shard until it is let go.
 type hanging struct {
 	key    string
-	caught retry.Signal
+	caught wake.Signal
 	free   chan struct{}
 }
 
 // hang blocks all commands about a shard that a client sends from now on, until letGo is
 // called or the test ends.
 func hang(t *testing.T, rdb redis.UniversalClient, at int) (h *hanging, letGo func()) {
-	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(retry.Signal, 100), free: make(chan struct{})}
+	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(wake.Signal, 100), free: make(chan struct{})}
 	letGo = sync.OnceFunc(func() { close(h.free) })
 	t.Cleanup(letGo)
 	faults.Before(rdb, h.delay)

@@ -8,15 +8,15 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/reshard"
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // inForce holds a topic's document in force. It is safe for concurrent use.
 type inForce struct {
 	document atomic.Pointer[config.Document]
-	changed  retry.Broadcast                   // fires at a new document or placement.
+	changed  wake.Broadcast                    // fires at a new document or placement.
 	desired  atomic.Uint64                     // counts the documents with a new shard count.
 	resumed  atomic.Pointer[config.Document]   // the one whose pause has ended by itself.
 	differs  atomic.Pointer[map[string]string] // settings that aren't the defaults

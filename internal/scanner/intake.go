@@ -7,7 +7,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/intake"
-	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // inbound is the connection on which the intakes of all topics receive. It is open while
@@ -17,7 +17,7 @@ type inbound struct {
 
 	mu      sync.Mutex
 	users   int
-	changed retry.Broadcast
+	changed wake.Broadcast
 }
 
 // use opens the connection for one more user, until the user calls release.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/wait"
@@ -24,9 +24,9 @@ func TestAPauseEndsByItself(t *testing.T) {
 	entry := shard.Entry{ID: "o-1", When: shard.In(0), Body: []byte{0}}
 	r := router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0]
 	l.ok(r.Err)
-	status := func() operate.TopicStatus {
+	status := func() admin.TopicStatus {
 		t.Helper()
-		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
+		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
 		l.ok(err)
 		return s.Topics[0]
 	}

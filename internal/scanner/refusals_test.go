@@ -16,8 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -89,7 +89,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 		strings.Contains(body, `duefleet_pending_tasks{shard="2",topic="orders"}`) {
 		t.Errorf("/metrics:\n%s", body)
 	}
-	s, err := operate.ReadStatus(t.Context(), l.store, "")
+	s, err := admin.ReadStatus(t.Context(), l.store, "")
 	l.ok(err)
 	orders := s.Topics[0]
 	if len(orders.PerShard) != 3 || len(orders.Unreadable) != 1 || orders.Unreadable[0].Shard != 2 {
@@ -99,7 +99,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 		t.Errorf("notes: %s", notes)
 	}
 	wait.For(t, "the scanner's own note", func() bool {
-		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
+		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
 		l.ok(err)
 		return strings.Contains(strings.Join(s.Topics[0].Notes, "\n"), "shard 2 not served by Redis")
 	})
@@ -125,7 +125,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	key := b.prefix + ":placement:{mails}"
 	check.OK(t, errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way",
 		0).Err()))
-	s, err := operate.ReadStatus(t.Context(), b.topic.store.Store(), "")
+	s, err := admin.ReadStatus(t.Context(), b.topic.store.Store(), "")
 	if err != nil || len(s.Topics) != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -135,7 +135,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	if s.Topics[1].Shards != 1 {
 		t.Errorf("orders: %+v", s.Topics[1])
 	}
-	if _, err := operate.ReadStatus(t.Context(), b.topic.store.Store(), "mails"); err == nil {
+	if _, err := admin.ReadStatus(t.Context(), b.topic.store.Store(), "mails"); err == nil {
 		t.Error("the status of mails alone is no error")
 	}
 }

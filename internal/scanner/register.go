@@ -13,6 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 const (
@@ -73,7 +74,7 @@ type registration struct {
 
 	refusal atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not.
 	down    bool                   // Consul didn't answer at the last report; only report uses it.
-	back    retry.Signal           // Consul answers again.
+	back    wake.Signal            // Consul answers again.
 	notes   chan note              // the newest note that isn't written.
 }
 

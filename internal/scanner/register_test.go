@@ -18,7 +18,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/consul"
-	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -50,7 +50,7 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	l.ok(err)
 	slow := &slowNote{Client: client, begun: make(chan struct{}), letGo: make(chan struct{})}
 	l.registration = &registration{
-		register: slow, instance: "lone", metrics: l.metrics, log: l.log, back: retry.NewSignal(),
+		register: slow, instance: "lone", metrics: l.metrics, log: l.log, back: wake.NewSignal(),
 		notes: make(chan note, 1),
 		fleet: func(ctx context.Context) ([]balance.Member, error) { return balance.Members(ctx, l.store) },
 	}
@@ -137,7 +137,7 @@ func TestANoteIsRenewed(t *testing.T) {
 		defer cancel()
 		book := notebook{written: make(chan string, 1)}
 		r := &registration{register: book, log: slog.New(slog.DiscardHandler), notes: make(chan note, 1),
-			back: retry.NewSignal()}
+			back: wake.NewSignal()}
 		go r.write(ctx)
 		r.notes <- note{Applied: 7}
 		var last note

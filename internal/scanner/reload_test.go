@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
@@ -237,7 +237,7 @@ func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
 		t.Error("it is an orphan")
 	}
 	wait.For(t, "status to name the mistake, and nothing else", func() bool {
-		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
+		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
 		l.ok(err)
 		notes := s.Topics[0].Notes
 		if strings.Contains(fmt.Sprint(notes), "orphan") {
@@ -251,7 +251,7 @@ func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
 func (l *lone) remove(name string, left map[string]string) {
 	l.t.Helper()
 	l.write(left)
-	_, err := operate.Removal{Topic: l.topic(name)}.Run(l.t.Context())
+	_, err := admin.Removal{Topic: l.topic(name)}.Run(l.t.Context())
 	l.ok(err)
 	wait.For(l.t, "topic "+name+" to be served no more", func() bool { return l.served(name) == nil && !l.exports(name) })
 }

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -23,7 +23,7 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	l.ok(ch.ExchangeDeclare("quiet", "direct", true, false, false, false, nil))
 	l.start()
 	l.put(1000)
-	var s operate.TopicStatus
+	var s admin.TopicStatus
 	wait.For(t, "the rate to hold tasks back", func() bool { s = l.status(); return s.Limited })
 	if s.Rate != 1 || s.Paused || s.Backlog == 0 || s.Settings["rate"] != "1" || s.Settings["lease"] != "20s" ||
 		s.Settings["window"] != "" {

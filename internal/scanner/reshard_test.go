@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/wait"
@@ -73,8 +73,8 @@ func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
 		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
 	}
 	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", "1 2 2 stable").Err())
-	status := func() operate.TopicStatus {
-		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
+	status := func() admin.TopicStatus {
+		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
 		l.ok(err)
 		return s.Topics[0]
 	}

@@ -8,18 +8,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 // status returns what an operator sees of the topic.
-func (l *lone) status() operate.TopicStatus {
+func (l *lone) status() admin.TopicStatus {
 	l.t.Helper()
-	s, err := operate.ReadStatus(l.t.Context(), l.store, "orders")
+	s, err := admin.ReadStatus(l.t.Context(), l.store, "orders")
 	l.ok(err)
 	return s.Topics[0]
 }
@@ -39,7 +39,7 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 	l.ok(err)
 	stored, err := l.topic("orders").Shard(0).Read(t.Context(), p, "o-0")
 	l.ok(err)
-	var s operate.TopicStatus
+	var s admin.TopicStatus
 	wait.For(t, "the task to wait for another attempt", func() bool { s = l.status(); return s.Retrying > 0 })
 	if s.Retrying != 1 || !s.Oldest.Equal(stored.Due) || !strings.Contains(s.RetryReason, "312 NO_ROUTE") {
 		t.Errorf("status: %d tasks, oldest %s, %q; want 1, %s, and what the broker said", s.Retrying, s.Oldest, s.RetryReason,

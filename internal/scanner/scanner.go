@@ -26,10 +26,10 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/reshard"
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // Config of one member of the fleet.
@@ -114,7 +114,7 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Register != nil {
 		s.registration = &registration{
 			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
-			back: retry.NewSignal(), notes: make(chan note, 1),
+			back: wake.NewSignal(), notes: make(chan note, 1),
 			fleet: s.members,
 		}
 	}

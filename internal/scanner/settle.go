@@ -7,6 +7,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // settler removes confirmed tasks from Redis and releases the others, in batches. A batch
@@ -22,8 +23,8 @@ type settler struct {
 	mu      sync.Mutex
 	pending map[int]*settlement // by shard
 	tasks   int                 // tasks that became pending since the last round began
-	kicked  retry.Signal
-	hurried retry.Signal // what is pending must not gather any longer
+	kicked  wake.Signal
+	hurried wake.Signal  // what is pending must not gather any longer
 	began   time.Time    // the last round
 	under   map[int]bool // shards whose settlement waits in a queue or is under way
 	queues  map[string]*queue
@@ -56,7 +57,7 @@ func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
 	return &settler{
 		store: t, window: w, tried: tried,
 		pending: map[int]*settlement{}, under: map[int]bool{}, queues: map[string]*queue{},
-		kicked: retry.NewSignal(), hurried: retry.NewSignal(), idle: make(chan struct{}),
+		kicked: wake.NewSignal(), hurried: wake.NewSignal(), idle: make(chan struct{}),
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -103,13 +103,13 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	l.recorded("consul:duefleet", fleets)
 	l.start()
 	const told = "takes its settings from file, but the fleet takes topics orders from consul:duefleet"
-	var s operate.Status
+	var s admin.Status
 	wait.For(t, "status to report the scanner with a file", func() bool {
 		var err error
-		s, err = operate.ReadStatus(t.Context(), l.store, "")
+		s, err = admin.ReadStatus(t.Context(), l.store, "")
 		return err == nil && len(s.Fleet) == 1 && strings.Contains(s.Fleet[0].Refused, told)
 	})
-	if reasons := s.Reasons(time.Now()); len(reasons) == 0 || reasons[0].Kind != operate.OtherSource ||
+	if reasons := s.Reasons(time.Now()); len(reasons) == 0 || reasons[0].Kind != admin.OtherSource ||
 		!strings.Contains(reasons[0].Text, "scanner lone: this scanner "+told) {
 		t.Errorf("reasons: %v", reasons)
 	}

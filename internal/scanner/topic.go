@@ -17,10 +17,10 @@ import (
 	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/reshard"
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // topic is this scanner's work for one topic: its workers, its publisher, and what they
@@ -43,9 +43,9 @@ type topic struct {
 	logs      limitedLogs
 	log       *slog.Logger
 	metrics   *telemetry.TopicMetrics
-	live      func() int   // how many scanners of the fleet live
-	requests  *requests    // shared by all topics
-	placed    retry.Signal // a placement was put in force
+	live      func() int  // how many scanners of the fleet live
+	requests  *requests   // shared by all topics
+	placed    wake.Signal // a placement was put in force
 
 	tasks      *router.Router // for the intake, as the next three
 	maxPayload int
@@ -66,7 +66,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
-		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: retry.NewSignal(),
+		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: wake.NewSignal(),
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 	}
 	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error,

@@ -14,7 +14,7 @@ import (
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 
-	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // onTopic runs a scanner whose topic has one shard and some other settings.
@@ -99,7 +99,7 @@ func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		w.alarm = retry.NewAlarm()
+		w.alarm = wake.NewAlarm()
 		defer w.alarm.Close()
 		defer w.calls.running.Wait()
 		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.inForce.settings().Tick, orders.scanned()},

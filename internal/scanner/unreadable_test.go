@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -34,7 +34,7 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 		l.ok(l.rdb.HSet(t.Context(), key("task"), id, "0, a format of the future").Err()) // its first byte is 3 x 16
 		l.ok(l.rdb.ZAdd(t.Context(), key("due"), redis.Z{Member: id, Score: float64(now)}).Err())
 	}
-	var s operate.TopicStatus
+	var s admin.TopicStatus
 	wait.For(t, "status to count them", func() bool { s = l.status(); return s.UnreadableTasks == 3 })
 	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "3 tasks") ||
 		!strings.Contains(notes, "upgrade the scanners again") {

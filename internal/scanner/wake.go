@@ -3,7 +3,7 @@ package scanner
 import (
 	"sync"
 
-	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // waiters are the workers of a topic that wait for tasks.
@@ -15,7 +15,7 @@ type waiters struct {
 // waiter is notified of tasks that become the earliest of the shards that it polls.
 type waiter struct {
 	of       *waiters
-	notified retry.Signal
+	notified wake.Signal
 	polls    map[int]bool
 	scores   map[int]int64 // by shard; of.mu protects it
 }
@@ -24,7 +24,7 @@ func newWaiters() *waiters { return &waiters{all: map[*waiter]struct{}{}} }
 
 // add returns a waiter for some shards. Remove it when the worker leaves them.
 func (w *waiters) add(shards ...int) *waiter {
-	one := &waiter{of: w, notified: retry.NewSignal(), polls: map[int]bool{}, scores: map[int]int64{}}
+	one := &waiter{of: w, notified: wake.NewSignal(), polls: map[int]bool{}, scores: map[int]int64{}}
 	for _, at := range shards {
 		one.polls[at] = true
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // worker polls some shards in each tick: one, or several if the topic has more shards
@@ -19,7 +20,7 @@ type worker struct {
 	asks  int    // how many tasks to claim next; 0: not known
 	name  string // the claimant, unique in the fleet
 	retry retry.Backoff
-	alarm *retry.Alarm
+	alarm *wake.Alarm
 
 	calls   calls
 	nodes   map[string]*node     // by name.
@@ -40,7 +41,7 @@ func (t *topic) newWorker(number int) *worker {
 	name := fmt.Sprintf("%s/%d", t.instance, number)
 	return &worker{
 		topic: t, index: number, name: name,
-		calls: calls{news: retry.NewSignal()}, nodes: map[string]*node{}, busy: map[int]*polledShard{},
+		calls: calls{news: wake.NewSignal()}, nodes: map[string]*node{}, busy: map[int]*polledShard{},
 		moving:  reshard.NewWorker(name),
 		outages: outages{silent: map[string]bool{}},
 	}
@@ -51,7 +52,7 @@ func (t *topic) newWorker(number int) *worker {
 // draws in the fleet stays the same. The first tick is shortened at random, so that
 // workers that start together don't draw together.
 func (w *worker) run(ctx context.Context) {
-	w.alarm = retry.NewAlarm()
+	w.alarm = wake.NewAlarm()
 	defer w.alarm.Close()
 	defer w.outages.endAll(w.topic)
 	defer w.calls.running.Wait()

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/didyoumean"
 	"github.com/duefleet/duefleet/internal/luascript"
-	"github.com/duefleet/duefleet/internal/slip"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -87,7 +87,7 @@ func (t *Topic) Meant(ctx context.Context, err error) error {
 		return err
 	}
 	names, unlisted := t.store.Topics(ctx)
-	if like := slip.Of(t.name, names); unlisted == nil && like != "" {
+	if like := didyoumean.Of(t.name, names); unlisted == nil && like != "" {
 		return fmt.Errorf("%w; did you mean topic %s?", err, like)
 	}
 	return err

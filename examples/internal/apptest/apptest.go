@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/examples/internal/app"
-	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fleet"
@@ -137,7 +137,7 @@ func (s *Story) ok(err error) {
 func (s *Story) Parked() map[string]string {
 	s.t.Helper()
 	parked := map[string]string{}
-	s.ok(operate.Parked{Topic: s.stored}.Each(s.t.Context(), func(r shard.Record) bool {
+	s.ok(admin.Parked{Topic: s.stored}.Each(s.t.Context(), func(r shard.Record) bool {
 		parked[r.ID] = r.Reason
 		return true
 	}))
@@ -147,7 +147,7 @@ func (s *Story) Parked() map[string]string {
 // Replay makes the parked tasks due, as `scanner parked replay` does.
 func (s *Story) Replay() {
 	s.t.Helper()
-	_, err := operate.Parked{Topic: s.stored}.Replay(s.t.Context(), "")
+	_, err := admin.Parked{Topic: s.stored}.Replay(s.t.Context(), "")
 	s.ok(err)
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/fleet"
@@ -61,7 +61,7 @@ func Status(ctx context.Context, rdb redis.UniversalClient, prefix string) (flee
 	if err != nil {
 		return s, err
 	}
-	status, err := operate.ReadStatus(ctx, store, "")
+	status, err := admin.ReadStatus(ctx, store, "")
 	if err != nil {
 		return s, err
 	}

@@ -1,0 +1,323 @@
+// Package ndjson reads requests to schedule, cancel, reschedule or get tasks from lines
+// of NDJSON, and does a stream of them in batches.
+package ndjson
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/duefleet/duefleet/internal/duetime"
+	"github.com/duefleet/duefleet/producer"
+)
+
+// Decoder turns lines of NDJSON into requests for one topic. It also checks the rules
+// for input, so that a bad line is known before any later line is sent.
+type Decoder struct {
+	Topic      string
+	IfAbsent   bool
+	MaxPayload int // in bytes
+	Now        func() time.Time
+}
+
+// Decode returns the request of one line. Its error names the wrong field. It compares
+// the due time with this machine's clock: for a limit of 100 years that is as good as
+// Redis's clock.
+func (d Decoder) Decode(line []byte) (*Request, error) {
+	r := &Request{Verb: "schedule"}
+	fields, err := parseLine[taskLine](line)
+	if err != nil {
+		return r, err
+	}
+	if err := fields.fill(r); err != nil {
+		return r, err
+	}
+	r.Topic, r.IfAbsent = d.Topic, d.IfAbsent
+	return r, r.Check(d.MaxPayload, d.Now())
+}
+
+// taskLine is a line that describes a task.
+type taskLine struct {
+	ID          given[string]                   `json:"id"`
+	In          given[string]                   `json:"in"`
+	At          given[textOrNumber]             `json:"at"`
+	Payload     given[textOrJSON]               `json:"payload"`
+	Base64      given[string]                   `json:"payload_base64"`
+	ContentType given[string]                   `json:"content_type"`
+	Headers     given[map[string]given[string]] `json:"headers"`
+
+	RoutingKey    given[string] `json:"routing_key"`
+	Priority      given[int]    `json:"priority"`
+	Expiration    given[string] `json:"expiration"`
+	CorrelationID given[string] `json:"correlation_id"`
+	ReplyTo       given[string] `json:"reply_to"`
+}
+
+// fill sets the task of r, except for its topic.
+func (f *taskLine) fill(r *Request) error {
+	due, err := f.due()
+	if err != nil {
+		return err
+	}
+	if r.Options, err = f.options(); err != nil {
+		return err
+	}
+	payload, err := f.payload()
+	r.SetDue(due)
+	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.contentType(), f.headers()
+	return err
+}
+
+// contentType returns the line's content type. The default for a payload that is a JSON
+// value is application/json.
+func (f *taskLine) contentType() string {
+	if !f.ContentType.ok && f.Payload.value.json {
+		return "application/json"
+	}
+	return f.ContentType.value
+}
+
+// due returns the due time. Exactly one of its two fields must be given.
+func (f *taskLine) due() (due Due, err error) {
+	switch {
+	case f.In.ok && f.At.ok:
+		return due, errors.New("in, at: only one of them may be given")
+	case f.In.ok:
+		due, err = ParseDue("in", f.In.value)
+		return due, inField("in", err)
+	case f.At.ok:
+		due, err = ParseDue("at", string(f.At.value))
+		return due, inField("at", err)
+	default:
+		return due, errors.New("in, at: one of them is needed")
+	}
+}
+
+// payload returns the payload, empty if neither of its two fields is given.
+func (f *taskLine) payload() ([]byte, error) {
+	if f.Payload.ok && f.Base64.ok {
+		return nil, errors.New("payload, payload_base64: only one of them may be given")
+	}
+	if !f.Base64.ok {
+		return f.Payload.value.bytes, nil
+	}
+	payload, err := base64.StdEncoding.Strict().DecodeString(f.Base64.value)
+	return payload, inField("payload_base64", err)
+}
+
+func (f *taskLine) headers() map[string]string {
+	if !f.Headers.ok {
+		return nil
+	}
+	headers := make(map[string]string, len(f.Headers.value))
+	for key, value := range f.Headers.value {
+		headers[key] = value.value
+	}
+	return headers
+}
+
+// given is a value that a line may have; null is refused.
+type given[T any] struct {
+	ok    bool
+	value T
+}
+
+// UnmarshalJSONFrom takes a T. It refuses null.
+func (g *given[T]) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	switch in.PeekKind() {
+	case jsontext.KindNull:
+		return &json.SemanticError{JSONKind: jsontext.KindNull, GoType: reflect.TypeFor[T]()}
+	case jsontext.KindEndObject, jsontext.KindEndArray:
+		_, err := in.ReadToken() // fails: a value is missing
+		return err
+	}
+	g.ok = true
+	return json.UnmarshalDecode(in, &g.value)
+}
+
+// textOrNumber is a string, or a number as it is written.
+type textOrNumber string
+
+// UnmarshalJSONFrom takes a string or a number.
+func (t *textOrNumber) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if in.PeekKind() != jsontext.KindNumber {
+		return json.UnmarshalDecode(in, (*string)(t))
+	}
+	number, err := in.ReadToken()
+	*t = textOrNumber(number.String())
+	return err
+}
+
+// textOrJSON is the text of a string, or the unchanged bytes of another JSON value.
+type textOrJSON struct {
+	bytes []byte
+	json  bool
+}
+
+// UnmarshalJSONFrom takes any value; given refuses null.
+func (t *textOrJSON) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if in.PeekKind() == jsontext.KindString {
+		var text string
+		err := json.UnmarshalDecode(in, &text)
+		t.bytes = []byte(text)
+		return err
+	}
+	value, err := in.ReadValue()
+	t.bytes, t.json = bytes.Clone(value), true
+	return err
+}
+
+// parseLine parses exactly one JSON object into the fields of a line. With an error it
+// returns the fields before the mistake.
+//
+// It is stricter than the standard library's encoding/json, which silently repairs such
+// lines: a repaired ID or payload is a different one. So it refuses unknown and repeated
+// fields, names in another case, invalid UTF-8, half a surrogate pair, and null.
+func parseLine[T any](line []byte) (T, error) {
+	var fields given[T]
+	if !utf8.Valid(line) {
+		return fields.value, errors.New("not valid UTF-8; such a payload goes into payload_base64")
+	}
+	err := json.Unmarshal(line, &fields, json.RejectUnknownMembers(true))
+	var syntax *jsontext.SyntacticError
+	var semantic *json.SemanticError
+	if errors.As(err, &semantic) {
+		// Text that isn't JSON can begin like a value of the wrong type: "not" begins
+		// like null, and 2026-12-01 like a number.
+		var whole jsontext.Value
+		if broken := json.Unmarshal(line, &whole); broken != nil {
+			err = broken
+		}
+	}
+	switch {
+	case errors.As(err, &syntax):
+		err = syntaxError(syntax)
+	case errors.As(err, &semantic) && errors.Is(err, json.ErrUnknownName):
+		var known []string
+		for field := range fieldsOf(fields.value) {
+			known = append(known, field)
+		}
+		err = fmt.Errorf("unknown field %q; known are %s", Clip(semantic.JSONPointer.LastToken()), strings.Join(known, ", "))
+	case errors.As(err, &semantic):
+		err = inField(fieldName(semantic.JSONPointer), typeError(semantic))
+	}
+	return fields.value, err
+}
+
+// syntaxError describes a syntax error and its position. It doesn't quote the line.
+func syntaxError(e *jsontext.SyntacticError) error {
+	switch {
+	case errors.Is(e.Err, jsontext.ErrDuplicateName) && strings.HasPrefix(string(e.JSONPointer), "/payload/"):
+		return inField("payload", errors.New("an object in it gives a name twice"))
+	case errors.Is(e.Err, jsontext.ErrDuplicateName):
+		return inField(fieldName(e.JSONPointer), errors.New("given twice"))
+	case strings.HasPrefix(e.Err.Error(), "invalid surrogate pair"):
+		return errors.New("half a surrogate pair in a \\u escape stands for no character; such a payload goes into " +
+			"payload_base64")
+	case errors.Is(e.Err, io.ErrUnexpectedEOF), errors.Is(e.Err, io.EOF):
+		return errors.New("malformed JSON: the line ends too soon")
+	}
+	return fmt.Errorf("malformed JSON at byte %d: %w", e.ByteOffset+1, e.Err)
+}
+
+// typeError describes the type that a field wants and the type that it has. It doesn't
+// quote the value.
+func typeError(e *json.SemanticError) error {
+	if e.Err != nil {
+		return e.Err
+	}
+	want := "a JSON object"
+	switch e.GoType.Kind() {
+	case reflect.String:
+		want = "a string"
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Int:
+		want = "a whole number"
+	}
+	if e.GoType == reflect.TypeFor[textOrJSON]() {
+		want = "a string or another JSON value"
+	}
+	got := map[jsontext.Kind]string{
+		jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "an array", jsontext.KindString: "a string",
+		jsontext.KindNumber: "a number",
+		jsontext.KindNull:   "null", jsontext.KindTrue: "true or false", jsontext.KindFalse: "true or false",
+	}[e.JSONKind]
+	return fmt.Errorf("want %s, got %s", want, got)
+}
+
+// fieldName returns the name, for messages, of the field at a JSON pointer (RFC 6901).
+func fieldName(p jsontext.Pointer) string {
+	name := Clip(p.LastToken())
+	if p.Parent() == "/headers" {
+		return "header " + name
+	}
+	return name
+}
+
+func inField(name string, err error) error {
+	if err == nil || name == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// fieldsOf yields the names of a line's fields, in order, and whether each is given.
+func fieldsOf(line any) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(line)) {
+			if field.Anonymous {
+				continue
+			}
+			if !yield(field.Tag.Get("json"), reflect.ValueOf(line).FieldByIndex(field.Index).FieldByName("ok").Bool()) {
+				return
+			}
+		}
+	}
+}
+
+// Due is a due time as given by a user: an instant, or if relative a duration from
+// Redis's now.
+type Due struct {
+	relative bool
+	at       time.Time
+	in       time.Duration
+}
+
+// ParseDue parses a due time. Field is "in" or "at".
+func ParseDue(field, value string) (due Due, err error) {
+	if due.relative = field == "in"; due.relative {
+		due.in, err = duetime.Span(value)
+	} else {
+		due.at, err = duetime.At(value)
+	}
+	return due, err
+}
+
+// when converts d for the producer library.
+func (d Due) when() producer.When {
+	if d.relative {
+		return producer.In(d.in)
+	}
+	return producer.At(d.at)
+}
+
+// Past returns how long before Redis's now the due time was when its task was stored.
+// Such a task is due at stored, which is Redis's now. If the due time wasn't in the past,
+// Past returns 0 or less.
+func (d Due) Past(stored time.Time) time.Duration {
+	if d.relative {
+		return -d.in
+	}
+	return stored.Sub(d.at)
+}

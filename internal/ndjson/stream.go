@@ -1,0 +1,285 @@
+package ndjson
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+const (
+	// MemoryBudget limits the memory of all requests in flight, in bytes.
+	MemoryBudget = 32 << 20
+	// requestOverhead is the approximate memory of a request besides its line, in bytes.
+	requestOverhead = 512
+	// MaxBatch is the most tasks of one call, the same as of one claim.
+	MaxBatch = 1000
+	// maxBatchBytes limits the size of a batch, so that a call with large payloads doesn't
+	// delay other clients of Redis.
+	maxBatchBytes = 4 << 20
+)
+
+// BadLineError says why a line holds no valid request.
+type BadLineError string
+
+func (e BadLineError) Error() string { return string(e) }
+
+// ErrInterrupted is the error of reading that a signal stopped.
+var ErrInterrupted = errors.New("interrupted")
+
+// Request is a request to schedule a task, or to do something else with one.
+type Request struct {
+	producer.Request
+	// Verb is schedule, reschedule, cancel or get.
+	Verb string
+	Due  Due // the source of When
+
+	// Line is the line's number in the stream, from 1. End is the offset in bytes at which
+	// it ends. Both are 0 outside a stream.
+	Line, End int
+	// Answer and Err are the result, as given to Reply.
+	Answer any
+	Err    error
+
+	weight int64         // share of the memory budget, in bytes
+	done   chan struct{} // closed when there is an answer
+}
+
+// SetDue sets when the task is due.
+func (r *Request) SetDue(due Due) { r.Due, r.When = due, due.when() }
+
+// Reply sets the result of a request of a stream. It must be called exactly once.
+func (r *Request) Reply(answer any, err error) {
+	r.Answer, r.Err = answer, err
+	close(r.done)
+}
+
+// Stream does requests that come one per line.
+//
+// One goroutine reads the requests. It puts each into a queue, and into one of several
+// batchers, which it chooses by a hash of topic and ID. A batcher sends its requests in
+// their order, one batch at a time. So a later request for a task never reaches Redis
+// before an earlier one. Another goroutine passes the requests to Finished in the order
+// of the queue, each when it is done.
+type Stream struct {
+	// Parse parses a line. With an error the request holds the parts that it could parse.
+	Parse func(line []byte) (*Request, error)
+	// Do does a batch, and replies to each of its requests. It is called from several
+	// goroutines.
+	Do func(ctx context.Context, batch []*Request)
+	// Finished receives the requests in order. Idle is called when the next one isn't done.
+	Finished func(r *Request)
+	Idle     func()
+
+	MaxPayload int    // in bytes.
+	Together   string // the verb whose requests are sent in batches.
+	Batchers   int    // number of batchers: how many calls to Redis are in flight at most.
+	Batch      int    // the most tasks of one call.
+	Ahead      int    // how many requests are read before the first of them is done, at most.
+	Strict     bool   // stop after a bad line.
+
+	budget *semaphore.Weighted
+	lines  *lineReader
+}
+
+// Read returns how many lines were read, blank ones too.
+func (s *Stream) Read() int { return s.lines.number }
+
+// Run reads requests until the end of in or of ctx. It returns when all requests that it
+// has read are done and passed to Finished.
+func (s *Stream) Run(ctx context.Context, in io.Reader) error {
+	s.budget = semaphore.NewWeighted(MemoryBudget)
+	s.lines = newLineReader(Interruptible(ctx, in), maxLine(s.MaxPayload))
+	queue, batchers := make(chan *Request, s.Ahead), make([]chan *Request, s.Batchers)
+	var running sync.WaitGroup
+	for i := range batchers {
+		batchers[i] = make(chan *Request, s.Ahead)
+		running.Go(func() { s.work(context.WithoutCancel(ctx), batchers[i]) })
+	}
+	running.Go(func() { s.finish(queue) })
+	err := s.read(ctx, queue, batchers)
+	close(queue)
+	for _, batcher := range batchers {
+		close(batcher)
+	}
+	running.Wait()
+	return err
+}
+
+// read distributes requests until the end of the input or of ctx. Every line except blank
+// ones goes into the queue; good lines also go to a batcher.
+func (s *Stream) read(ctx context.Context, queue chan<- *Request, batchers []chan *Request) error {
+	seed := maphash.MakeSeed()
+	for ctx.Err() == nil {
+		line, err := s.lines.next()
+		switch {
+		case errors.Is(err, task.ErrInvalid): // too long: refused below like other bad lines
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && ctx.Err() != nil:
+			return ErrInterrupted
+		case err != nil:
+			return fmt.Errorf("read line %d: %w", s.lines.number+1, err)
+		case len(bytes.TrimSpace(line)) == 0:
+			continue
+		}
+		r, err := s.request(line, err)
+		queue <- r
+		if err == nil {
+			batchers[maphash.Comparable(seed, [2]string{r.Topic, r.ID})%uint64(len(batchers))] <- r
+		} else if r.Reply(nil, err); s.Strict {
+			return nil
+		}
+	}
+	return ErrInterrupted
+}
+
+// request makes a request of a line, or of the error of reading the line. It waits until
+// the memory budget has room for the request.
+func (s *Stream) request(line []byte, wrong error) (*Request, error) {
+	r := &Request{}
+	if wrong == nil {
+		r, wrong = s.Parse(line)
+	}
+	r.Line, r.End, r.done = s.lines.number, s.lines.end, make(chan struct{})
+	r.weight = int64(len(line)) + requestOverhead
+	if r.Verb == "get" {
+		r.weight += int64(s.MaxPayload) // of the answer
+	}
+	r.weight = min(r.weight, MemoryBudget)
+	// This can't block forever: earlier requests release their share when they are done,
+	// and they never wait for this one.
+	_ = s.budget.Acquire(context.Background(), r.weight)
+	if wrong != nil {
+		wrong = BadLineError(wrong.Error())
+	}
+	return r, wrong
+}
+
+// work does the requests of one batcher in their order. It sends consecutive requests of
+// the verb s.Together in one batch.
+func (s *Stream) work(ctx context.Context, batcher <-chan *Request) {
+	for first := <-batcher; first != nil; {
+		batch, next := s.gather(first, batcher)
+		s.Do(ctx, batch)
+		if first = next; first == nil {
+			first = <-batcher
+		}
+	}
+}
+
+// gather makes a batch of first and the requests that wait behind it. The batch ends at
+// the limits of one call, or at a request with another verb, which gather also returns. A
+// request with a verb other than s.Together is a batch by itself.
+func (s *Stream) gather(first *Request, batcher <-chan *Request) (batch []*Request, other *Request) {
+	batch = []*Request{first}
+	if first.Verb != s.Together {
+		return batch, nil
+	}
+	for bytes := first.weight; len(batch) < s.Batch && bytes < maxBatchBytes; {
+		select {
+		case r := <-batcher:
+			if r == nil || r.Verb != s.Together {
+				return batch, r
+			}
+			batch, bytes = append(batch, r), bytes+r.weight
+		default:
+			return batch, nil
+		}
+	}
+	return batch, nil
+}
+
+// finish passes requests to s.Finished in their order, and releases their memory.
+func (s *Stream) finish(queue <-chan *Request) {
+	for r := range queue {
+		select {
+		case <-r.done:
+		default:
+			s.Idle()
+			<-r.done
+		}
+		s.Finished(r)
+		s.budget.Release(r.weight)
+		if len(queue) == 0 {
+			s.Idle()
+		}
+	}
+}
+
+// Tasks returns the requests of a batch for the producer library.
+func Tasks(batch []*Request) []producer.Request {
+	requests := make([]producer.Request, len(batch))
+	for i, r := range batch {
+		requests[i] = r.Request
+	}
+	return requests
+}
+
+// Interruptible returns a reader of the bytes of r. It fails when ctx is done, even while
+// r blocks, as a terminal or a pipe does. A goroutine that blocks in r.Read then stays
+// until the process ends.
+func Interruptible(ctx context.Context, r io.Reader) io.Reader {
+	out, in := io.Pipe()
+	context.AfterFunc(ctx, func() { out.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(in, r)
+		in.CloseWithError(err)
+	}()
+	return out
+}
+
+// maxLine returns the length in bytes of the longest line that can hold a valid task. Such
+// a line has every byte of text as a \u escape of six bytes, and the names of the fields.
+func maxLine(maxPayload int) int {
+	return 6*(maxPayload+task.MaxID+task.MaxContentType+task.MaxHeaderBytes) + 4<<10
+}
+
+// lineReader reads lines in constant memory. It returns its own buffer, which holds one
+// line at a time.
+type lineReader struct {
+	source *bufio.Reader
+	limit  int
+	buf    []byte
+	// number is the number, from 1, of the line that next returned last. End is the offset
+	// in bytes at which that line ends.
+	number, end int
+}
+
+func newLineReader(r io.Reader, limit int) *lineReader {
+	return &lineReader{source: bufio.NewReaderSize(r, 64<<10), limit: limit}
+}
+
+// next returns a line without its line end. The line is valid until the next call. The
+// last line needs no line end. Errors are io.EOF, an error of the reader, or a
+// *task.RuleError for a line longer than the limit, which next has skipped.
+func (l *lineReader) next() ([]byte, error) {
+	l.buf = l.buf[:0]
+	for size := 0; ; {
+		part, err := l.source.ReadSlice('\n')
+		if size += len(part); size <= l.limit {
+			l.buf = append(l.buf, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil && (!errors.Is(err, io.EOF) || size == 0) {
+			return nil, err
+		}
+		l.number, l.end = l.number+1, l.end+size
+		if size > l.limit {
+			rule := fmt.Sprintf("must be at most %d bytes (it follows from max_payload)", l.limit)
+			return nil, &task.RuleError{Field: "line", Rule: rule, Got: fmt.Sprintf("%d bytes", size)}
+		}
+		return bytes.TrimRight(l.buf, "\r\n"), nil
+	}
+}

@@ -1,0 +1,235 @@
+package topicconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/duetime"
+)
+
+// Plan is a change of one topic's document. It was checked and isn't written yet.
+type Plan struct {
+	// Notes say, in sentences about the topic, what the plan does besides changing settings.
+	Notes []string
+	// Found is the document in Consul, without an index if there is none. After is the one
+	// to write.
+	Found, After config.Document
+	Changes      []config.Change
+	// Fixed: Found has mistakes, and the change fixes them.
+	Fixed bool
+	// Same: there is nothing to write.
+	Same bool
+}
+
+// LeftBindings returns the bindings that the change leaves at the broker. Scanners bind
+// the new queue but don't unbind the old one, so each task arrives in both.
+func (p Plan) LeftBindings() []config.Binding {
+	if p.Found.Err != nil || p.After.Err != nil {
+		return nil
+	}
+	return config.LeftBindings([]config.Topic{p.Found.Topic}, p.After.Topic)
+}
+
+// Fleet answers what a change asks about the scanners.
+type Fleet interface {
+	// InForce returns the document that scanners applied last to a topic, nil if none did.
+	InForce(ctx context.Context, topic string) ([]byte, error)
+	// Older returns Redis's time, and the live scanners that read only an older format of
+	// documents.
+	Older(ctx context.Context, format int) (now time.Time, names []string, err error)
+	// Applied waits for some seconds. It returns why not all live scanners have applied the
+	// document that was written at index. It returns "" if all have, and there is one.
+	Applied(ctx context.Context, topic string, index uint64) (why string, err error)
+}
+
+// Plan applies an edit to a topic's document. It returns the errors of Edit.Of, with a way
+// to fix a document that was broken before. It also returns NoDocumentError, SlipError and
+// errors of the servers.
+func (d Documents) Plan(ctx context.Context, topic string, e Edit) (Plan, error) {
+	found, there, err := d.Read(ctx, topic)
+	if err == nil && !there && e.Fleet != nil {
+		err = NoDocumentError(topic)
+	}
+	if err == nil && !there && e.Likely {
+		err = d.RefuseSlip(ctx, topic)
+	}
+	if err != nil {
+		return Plan{Found: found}, err
+	}
+	p, err := e.Of(topic, found)
+	if err != nil && found.Err != nil && e.Fleet != nil {
+		p, err = e.ofForce(ctx, topic, found, err)
+		if err == nil && !p.Same {
+			p.Notes = []string{fmt.Sprintf("its document has mistakes, and `scanner topic history %s -o json` keeps it: the "+
+				"last good one, which is in force, takes its place", topic)}
+		}
+	}
+	if err != nil {
+		return p, e.explain(err, topic, found)
+	}
+	return p, nil
+}
+
+// ofForce edits the last good document, which scanners use and which replaces the broken
+// one found. It returns broken if there is no such document.
+func (e Edit) ofForce(ctx context.Context, topic string, found config.Document, broken error) (p Plan, err error) {
+	good, err := e.Fleet.InForce(ctx, topic)
+	if err != nil {
+		return p, fmt.Errorf("%w; the last good one can't be read from Redis: %w", broken, err)
+	}
+	if good == nil {
+		return p, broken // no scanner has served the topic
+	}
+	p, err = e.from(topic, good)
+	p.Found, p.Same = found, len(p.Changes) == 0
+	return p, err
+}
+
+// explain adds to the error of an edit how to fix a document that was broken before.
+func (e Edit) explain(err error, topic string, before config.Document) error {
+	var exists ExistsError
+	if errors.As(err, &exists) || before.Err == nil || e.Replace {
+		return err
+	}
+	if e.Fleet != nil {
+		return fmt.Errorf("topic %s: scanners would not read it: its document has mistakes, and no good one is known to "+
+			"begin from; fix it in the same step, "+
+			"`scanner topic set %s KEY=VALUE... %s` (KEY= removes a line), or begin from an empty one with --replace: %w",
+			topic, topic, e.Assignments[0], err)
+	}
+	return fmt.Errorf("%w\nthe document has mistakes: KEY=VALUE fixes a line, KEY= removes it, and --replace begins "+
+		"from an empty one", err)
+}
+
+// PlanAll returns plans for the topics whose documents in Consul differ from docs.
+func (d Documents) PlanAll(ctx context.Context, docs []config.Document) ([]Plan, error) {
+	list, err := d.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]config.Document{}
+	for _, doc := range list {
+		found[doc.Name] = doc
+	}
+	var plans []Plan
+	for _, doc := range docs {
+		there := found[doc.Name]
+		note := "changes"
+		switch {
+		case there.Name == "":
+			note = "new"
+		case there.Err != nil:
+			note = "its document has mistakes, and is replaced"
+		case len(config.Diff(there.Topic, doc.Topic)) == 0:
+			continue
+		}
+		plans = append(plans, Plan{Notes: []string{note}, Found: there, After: doc, Changes: difference(there, doc)})
+	}
+	return plans, nil
+}
+
+// CommitAll writes the plans one after the other, and calls done after each. It stops at
+// the first error, which names the topics that are written and those that aren't.
+func (d Documents) CommitAll(ctx context.Context, plans []Plan, by Author, done func(Committed) error) error {
+	for i, p := range plans {
+		written, err := d.Commit(ctx, p, by)
+		if err != nil {
+			return fmt.Errorf("written: %s; not written: %s: %w", Names(plans[:i]), Names(plans[i:]), err)
+		}
+		if err := done(written); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Names returns the names of the plans' topics as text.
+func Names(plans []Plan) string {
+	names := make([]string, len(plans))
+	for i, p := range plans {
+		names[i] = p.After.Name
+	}
+	switch len(names) {
+	case 0:
+		return "no topic"
+	case 1:
+		return "topic " + names[0]
+	}
+	return "topics " + strings.Join(names, ", ")
+}
+
+// RefuseOlder fails if the plan adds a setting that live scanners don't know, such as
+// declare.dead_letter or an intake. They would refuse the document and go on by the one
+// before. So they would declare the queue without the argument, or leave the intake's tasks
+// alone. If the scanners can't be asked, it returns a warning.
+func (p Plan) RefuseOlder(ctx context.Context, fleet Fleet) (warning string, err error) {
+	key, format := p.added()
+	if key == "" {
+		return "", nil
+	}
+	_, old, err := fleet.Older(ctx, format)
+	if err != nil {
+		return fmt.Sprintf("it isn't known whether all scanners support %s: %v", key, err), nil
+	}
+	if len(old) > 0 {
+		return "", fmt.Errorf("topic %s: scanners of an older version, which would refuse %s: %s; "+
+			"nothing was written: upgrade them first", p.After.Name, key, strings.Join(old, ", "))
+	}
+	return "", nil
+}
+
+// added returns the newest setting that the plan adds and that some versions refuse, with
+// the format that has it; "" if there is none.
+func (p Plan) added() (key string, format int) {
+	adds := func(has func(config.Topic) bool) bool {
+		return p.After.Err == nil && has(p.After.Topic) && (p.Found.Err != nil || !has(p.Found.Topic))
+	}
+	switch {
+	case adds(func(t config.Topic) bool { return t.Intake != nil }):
+		return "intake", config.FormatIntake
+	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.DeadLetter != "" }):
+		return "declare.dead_letter", config.FormatDeadLetter
+	}
+	return "", 0
+}
+
+// Pause is a pause of a topic, or its end.
+type Pause struct {
+	Paused bool
+	// Until returns when the pause ends by itself, from Redis's time. Nil: it doesn't.
+	Until func(now time.Time) (time.Time, error)
+	// Reason of the pause, on one line; may be empty.
+	Reason string
+}
+
+// Assignments returns the settings for an Edit. It fails if a live scanner doesn't know
+// paused_until: such a scanner would refuse the document and go on delivering. If not all
+// scanners are known to support a reason, it is left out, and warning says so.
+func (p Pause) Assignments(ctx context.Context, fleet Fleet, topic string) (all []string, warning string, err error) {
+	var end time.Time
+	reason := p.Reason
+	if p.Until != nil || reason != "" {
+		now, old, asked := fleet.Older(ctx, config.FormatPausedUntil)
+		switch {
+		case p.Until != nil && asked != nil:
+			return nil, "", fmt.Errorf("it isn't known whether all scanners support --until, nothing was written; without "+
+				"--until the topic can be paused: %w", asked)
+		case p.Until != nil && len(old) > 0:
+			return nil, "", fmt.Errorf("topic %s: scanners of an older version, which would refuse a pause with --until and "+
+				"go on delivering: %s; nothing was written: upgrade them first, or pause without --until", topic,
+				strings.Join(old, ", "))
+		case asked != nil || len(old) > 0:
+			reason, warning = "", "it isn't known whether all scanners support --reason: it is only in the history"
+		case p.Until != nil:
+			if end, err = p.Until(now); err != nil {
+				return nil, "", err
+			}
+		}
+	}
+	return []string{fmt.Sprintf("paused=%t", p.Paused), "paused_until=" + duetime.Text(end), "paused_reason=" + reason},
+		warning, nil
+}
