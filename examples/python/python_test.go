@@ -40,6 +40,8 @@ func python(t *testing.T) string {
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	interpreter, url := python(t), startFleet(t)
+	wait.For(t, "the intake", func() bool { return consumers(t, url, "duefleet.orders.intake") > 0 })
+	wait.For(t, "the topic's queue", func() bool { return consumers(t, url, "orders.due") == 0 })
 	channel := servertest.Channel(t, url)
 	arrived, err := channel.Consume("orders.due", "", true, false, false, false, nil)
 	check.OK(t, err)
@@ -62,6 +64,16 @@ func TestOrders(t *testing.T) {
 	}
 	first := wait.Receive(t, "the task that is due", arrived)
 	check.Equal(t, "the task that is due", first.MessageId+" "+string(first.Body), `order-3 {"id":"order-3"}`)
+}
+
+// consumers returns how many consumers a queue has, -1 if there is no such queue.
+func consumers(t *testing.T, url, queue string) int {
+	t.Helper()
+	q, err := servertest.Channel(t, url).QueueDeclarePassive(queue, true, false, false, false, nil)
+	if err != nil { // RabbitMQ then closes the channel
+		return -1
+	}
+	return q.Consumers
 }
 
 // startFleet starts a scanner with the topic orders, and returns the URL of its vhost.
