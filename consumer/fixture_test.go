@@ -86,7 +86,7 @@ func (w *fixture) declare() {
 
 // past returns the key of a task's delivery history.
 func (w *fixture) past(id string) string {
-	return w.settings.RedisPrefix + ":past:{" + orders + ":" + id + "}"
+	return w.settings.RedisPrefix + ":history:{" + orders + ":" + id + "}"
 }
 
 // serve runs a scanner for a topic with four shards.

@@ -168,7 +168,7 @@ func TestWhatCanNotBeLookedUpHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.makeBills()
-	past := w.settings.RedisPrefix + ":past:{" + bills + ":" + bills + "0}"
+	past := w.settings.RedisPrefix + ":history:{" + bills + ":" + bills + "0}"
 	w.ok(w.rdb.Set(t.Context(), past, "no hash", 0).Err())
 	var running, most int
 	var seen log

@@ -139,7 +139,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 		return nil, nil, err
 	}
 	for _, path := range cfg.Exposed() {
-		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend",
+		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "fix",
 			"chmod o-rwx "+path)
 	}
 	reread, err := chooseSource(s, cfg, log, &sc)

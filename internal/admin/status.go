@@ -22,7 +22,7 @@ type Status struct {
 	Fleet  []balance.Member `json:"fleet"`
 	// Warnings are the ways in which Redis is set to lose acknowledged tasks, as the
 	// live scanners report them.
-	Warnings []string `json:"hazards,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 	// Degraded says, in one line, that some scanners can't read the source of topics. All
 	// topics are still delivered.
 	Degraded []string `json:"degraded,omitempty"`
@@ -36,13 +36,13 @@ type TopicStatus struct {
 	Epoch    int64       `json:"epoch"`
 	Phase    shard.Phase `json:"phase"`
 	Change   *Change     `json:"change,omitempty"` // while migrating
-	Polled   int         `json:"attended_shards"`
+	Polled   int         `json:"polled_shards"`
 	Pending  int64       `json:"pending"`
 	Backlog  int64       `json:"backlog"`
 	Leased   int64       `json:"leased"`
 	Parked   int64       `json:"parked"`
 	// orphaned tasks: in shards that no scanner polls, in none of the counts above
-	Orphans int64 `json:"strays,omitempty"`
+	Orphans int64 `json:"orphans,omitempty"`
 	// Oldest is when the earliest waiting task was due, or will be. A task that waits for
 	// another attempt counts by its original due time if a live scanner knows it. In
 	// PerShard it counts by the time of that attempt.

@@ -68,7 +68,7 @@ type Member struct {
 	// refused so far.
 	Applying []string `json:"applying,omitempty"`
 
-	Warnings []string `json:"hazards,omitempty"` // Redis's settings that can lose acknowledged tasks
+	Warnings []string `json:"warnings,omitempty"` // Redis's settings that can lose acknowledged tasks
 }
 
 // Members lists the scanners that sent a heartbeat recently, the oldest heartbeat first.

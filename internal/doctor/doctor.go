@@ -42,7 +42,7 @@ type Finding struct {
 	What string `json:"what"`
 	// Fix is a command, or an instruction, that fixes the problem; "" if nothing is
 	// wrong.
-	Fix string `json:"mend,omitempty"`
+	Fix string `json:"fix,omitempty"`
 }
 
 // Failed returns how many findings have the state Fail.

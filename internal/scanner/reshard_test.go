@@ -53,9 +53,9 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T)
 	})
 }
 
-// TestTasksInShardsThatNobodyAttendsAreBroughtHome: Redis lost the placement of 8 shards,
+// TestTasksInShardsThatNobodyPollsAreRecovered: Redis lost the placement of 8 shards,
 // and the shards forgot that they had seen it.
-func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
+func TestTasksInShardsThatNobodyPollsAreRecovered(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2")}, nil)
 	client, err := producer.New(producer.Config{Redis: l.rdb, Prefix: l.cfg.Settings.Redis.Prefix})

@@ -103,9 +103,9 @@ func (l *lone) forwards(n int) {
 	wait.Count(l.t, "tasks", n, func() int { return int(l.value("duefleet_forwarded_total")) })
 }
 
-// TestFewWorkersAttendManyShards: all of them at the same time, as one worker per shard
+// TestFewWorkersPollManyShards: all of them at the same time, as one worker per shard
 // would. So a task leaves at once in any shard, although a tick lasts for ten seconds.
-func TestFewWorkersAttendManyShards(t *testing.T) {
+func TestFewWorkersPollManyShards(t *testing.T) {
 	t.Parallel()
 	l := ofMany(t, "tick: 10s")
 	wait.For(t, "all shards to be polled", l.pollsAll)

@@ -52,7 +52,7 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", ""}, map[int][]any{
 			0: placements, 1: ops, 2: number, 4: whens, 5: either,
 		}, false},
-		"again": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "", "0", "\x00"}, map[int][]any{
+		"requeue": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "", "0", "\x00"}, map[int][]any{
 			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either,
 			10: reasons, 11: ops[1:], 12: either, 13: {""},
 		}, false},
@@ -76,10 +76,10 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			map[int][]any{0: {"", strings.Repeat("1", 65)}, 1: append([]any{"1001"}, number...), 2: positive, 3: positive,
 				4: number, 5: number, 6: number}, false,
 		},
-		"yield":  {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
-		"clear":  {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
-		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey(), c.sourceKey()}, []any{gone}, nil, false},
-		"own": {[]string{c.documentKey(), c.sourceKey()}, []any{"file", "", "1", "{}"}, map[int][]any{0: {""}, 2: either},
+		"stop_move": {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
+		"clear":     {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
+		"forget":    {[]string{c.placementKey(), c.documentKey(), c.rateKey(), c.sourceKey()}, []any{gone}, nil, false},
+		"keep_document": {[]string{c.documentKey(), c.sourceKey()}, []any{"file", "", "1", "{}"}, map[int][]any{0: {""}, 2: either},
 			false},
 		"settle": {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{held.Token, "1", held.ID, held.Token, "2", "nothing",
 			"never"}, map[int][]any{
@@ -101,13 +101,13 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			2: parts}, true},
 		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
 		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},
-		"recall": {history, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive},
+		"check_delivery": {history, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive},
 			false},
 		"note": {history, []any{"1", "1", "60000"}, map[int][]any{0: number[1:], 1: {"x", "nan", "1.5"}, 2: positive},
 			false},
 		"older": {history, []any{"1", "1", "1", "1"}, map[int][]any{0: number, 1: number, 2: number, 3: number}, false},
 		"done":  {history, []any{"1", "60000"}, map[int][]any{0: number, 1: positive}, false},
-		"follow": {history, []any{"1", "1", "2", "60000"}, map[int][]any{0: number, 1: number, 2: number[1:], 3: number},
+		"allow_next": {history, []any{"1", "1", "2", "60000"}, map[int][]any{0: number, 1: number, 2: number[1:], 3: number},
 			false},
 		"mark_clean": {
 			[]string{c.placementKey()},
@@ -123,7 +123,7 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
 		"draw": {[]string{c.ticketKey(), c.placementKey()}, []any{"1"},
 			map[int][]any{0: append([]any{"4097"}, positive...)}, false},
-		"next": {[]string{c.Shard(0).due()}, []any{}, nil, false},
+		"attention": {[]string{c.Shard(0).due()}, []any{}, nil, false},
 	}
 }
 

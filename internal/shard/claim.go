@@ -152,7 +152,7 @@ type Attention struct {
 func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
 	calls := make([]luascript.Call, len(shards))
 	for i, at := range shards {
-		calls[i] = luascript.Call{Script: "next", Keys: []string{t.Shard(at).due()}}
+		calls[i] = luascript.Call{Script: "attention", Keys: []string{t.Shard(at).due()}}
 	}
 	all := make([]Attention, len(shards))
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {

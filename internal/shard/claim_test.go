@@ -406,7 +406,7 @@ func TestOneOfSeveralClaimantsClaims(t *testing.T) {
 	c.put(In(0), "a")
 	first := claim("one", time.Hour)
 	c.sameIDs(first, "a")
-	equal(t, "somebody else attends when nobody has before", first.Polled.IsZero(), true)
+	equal(t, "somebody else polls when nobody has before", first.Polled.IsZero(), true)
 
 	due := c.put(In(0), "b")[0]
 	other := claim("other", time.Hour)

@@ -11,10 +11,10 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestHazards: a Redis as in docs/deploy.md has no warnings. Each setting that may lose
+// TestWarnings: a Redis as in docs/deploy.md has no warnings. Each setting that may lose
 // acknowledged tasks is named while it is set. A user with the rights in deploy/redis may
 // read the settings.
-func TestHazards(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	store, err := New(g.as("scanner", 0), "duefleet")
@@ -61,8 +61,8 @@ func clusterOfOwn(t *testing.T) *servers.RedisCluster {
 	return cluster
 }
 
-// TestHazardsOfACluster: the settings of every master are checked.
-func TestHazardsOfACluster(t *testing.T) {
+// TestWarningsOfACluster: the settings of every master are checked.
+func TestWarningsOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := clusterOfOwn(t)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
@@ -77,12 +77,12 @@ func TestHazardsOfACluster(t *testing.T) {
 	why, told := known[Eviction]
 	if persistence := known[Persistence]; !strings.HasPrefix(persistence, one.Options().Addr+" keeps no") ||
 		strings.Contains(persistence, ";") || !told || why != "" {
-		t.Errorf("the hazards are %q", known)
+		t.Errorf("the warnings are %q", known)
 	}
 }
 
-// TestWhatRedisDoesNotTellIsNoHazard: a service may leave lines of INFO out.
-func TestWhatRedisDoesNotTellIsNoHazard(t *testing.T) {
+// TestWhatRedisDoesNotTellIsNoWarning: a service may leave lines of INFO out.
+func TestWhatRedisDoesNotTellIsNoWarning(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "# Memory\r\nmaxmemory_policy:allkeys-lru\r\n", "# Persistence\r\nrdb_saves:1\r\n"} {
 		if known := warningsOf(text); len(known) > 0 {
@@ -91,6 +91,6 @@ func TestWhatRedisDoesNotTellIsNoHazard(t *testing.T) {
 	}
 	if known := warningsOf("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"); len(known) != 2 ||
 		known[Eviction]+known[Persistence] != "" {
-		t.Errorf("the hazards are %q", known)
+		t.Errorf("the warnings are %q", known)
 	}
 }

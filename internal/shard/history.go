@@ -20,7 +20,7 @@ import (
 const historyKeep = 24 * time.Hour
 
 func (t *Topic) historyKeys(id string) []string {
-	return []string{t.store.prefix + ":past:{" + t.name + ":" + id + "}"}
+	return []string{t.store.prefix + ":history:{" + t.name + ":" + id + "}"}
 }
 
 // Disposition is the disposition of a delivery: whether its consumer handles it.
@@ -46,7 +46,7 @@ type Delivered struct {
 // for that long that a handler has the delivery; with 0 it writes nothing.
 func (t *Topic) CheckDelivery(ctx context.Context, d Delivered, window time.Duration) (Disposition, error) {
 	args := []any{d.Due, d.Scheduled, window > 0, window.Milliseconds()}
-	text, err := t.store.scripts.Run(ctx, luascript.Call{Script: "recall", Keys: t.historyKeys(d.ID), Args: args}).Text()
+	text, err := t.store.scripts.Run(ctx, luascript.Call{Script: "check_delivery", Keys: t.historyKeys(d.ID), Args: args}).Text()
 	return Disposition(text), wrapIf(err, "look up the delivery history of task %q of topic %s", d.ID, t.name)
 }
 
@@ -66,7 +66,7 @@ func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window t
 		when = ""
 	}
 	args := []any{d.Due, d.Scheduled, when, window.Milliseconds()}
-	reply := t.store.scripts.Run(ctx, luascript.Call{Script: "follow", Keys: t.historyKeys(d.ID), Args: args}).Values()
+	reply := t.store.scripts.Run(ctx, luascript.Call{Script: "allow_next", Keys: t.historyKeys(d.ID), Args: args}).Values()
 	if ok = reply.Text() == "ok"; ok {
 		at = reply.Int()
 	}

@@ -236,9 +236,9 @@ func TestCleanShardsAreThoseOfTheirPlacement(t *testing.T) {
 	equal(t, "left", left, 2)
 }
 
-// TestStraysAreTasksThatNobodyAttends counts tasks outside a placement's shards, and
+// TestOrphansAreTasksThatNobodyPolls counts tasks outside a placement's shards, and
 // begins a change that polls their shards.
-func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
+func TestOrphansAreTasksThatNobodyPolls(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 7)
 	outside := 0
@@ -255,10 +255,10 @@ func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
 		c.ok(err)
 		return s
 	}
-	equal(t, "strays of 7 shards", orphans(c.p), Orphans{})
+	equal(t, "orphans of 7 shards", orphans(c.p), Orphans{})
 	lost := Placement{1, 3, 3, Stable}
-	equal(t, "strays of 3 shards", orphans(lost), Orphans{int64(outside), 7})
-	equal(t, "strays while all are attended", orphans(Placement{2, 3, 7, Migrating}), Orphans{})
+	equal(t, "orphans of 3 shards", orphans(lost), Orphans{int64(outside), 7})
+	equal(t, "orphans while all are polled", orphans(Placement{2, 3, 7, Migrating}), Orphans{})
 	began, err := c.Gather(c.ctx(), c.p, Orphans{})
 	c.ok(err)
 	equal(t, "began with none", began, false)
@@ -301,7 +301,7 @@ func TestAPlacementThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-func TestPlacementSaysWhichShardsToAttendAndWhatIsSplit(t *testing.T) {
+func TestPlacementSaysWhichShardsToPollAndWhatIsSplit(t *testing.T) {
 	t.Parallel()
 	for _, v := range []struct {
 		p       Placement

@@ -53,7 +53,7 @@ func (s Shard) Requeue(ctx context.Context, p Placement, deadline int64, a Reque
 		next = "park"
 	}
 	keys := s.taskKeys(s.Wake())
-	call := luascript.Call{Script: "again", Keys: keys, Deadline: deadline, ReplicasKey: s.fence(), Args: []any{
+	call := luascript.Call{Script: "requeue", Keys: keys, Deadline: deadline, ReplicasKey: s.fence(), Args: []any{
 		p.String(), string(a.Op), luascript.DeadlineArg{}, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled, r.Moving,
 		Release{Reason: a.Reason}.reason(), string(r.Replace), r.Since != nil, a.Body,
 	}}

@@ -185,7 +185,7 @@ func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration)
 // StopMove lets the next worker be the mover. It changes nothing if the claimant is not
 // the shard's mover.
 func (s Shard) StopMove(ctx context.Context, claimant string) error {
-	call := luascript.Call{Script: "yield", Keys: []string{s.key("mover")}, Args: []any{claimant}}
+	call := luascript.Call{Script: "stop_move", Keys: []string{s.key("mover")}, Args: []any{claimant}}
 	err := s.topic.store.scripts.Run(ctx, call).Err()
 	return wrapIf(err, "stop moving shard %d of topic %s", s.n, s.topic.name)
 }

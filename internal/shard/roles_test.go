@@ -31,14 +31,14 @@ func roles() []role {
 	orders := []string{
 		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:handled:{orders:*}",
 		"~duefleet:wake:{orders:*}",
-		"~duefleet:past:{orders:*}", "%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
+		"~duefleet:history:{orders:*}", "%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
 	}
 	return []role{
 		{
 			name: "scanner",
 			scripts: []string{
-				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "next", "cas_placement", "rate",
-				"release", "settle", "stats", "fence", "yield", "own",
+				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "attention", "cas_placement", "rate",
+				"release", "settle", "stats", "fence", "stop_move", "keep_document",
 			},
 			// The last four are for scanner doctor; info also tells whether Redis keeps what it
 			// acknowledges.
@@ -55,7 +55,7 @@ func roles() []role {
 		},
 		{
 			name:     "consumer",
-			scripts:  []string{"recall", "follow", "again", "older", "done", "fence", "delete"},
+			scripts:  []string{"check_delivery", "allow_next", "requeue", "older", "done", "fence", "delete"},
 			commands: always, keys: orders,
 		},
 		{
@@ -67,7 +67,7 @@ func roles() []role {
 				"zscan", "ping", "info"}),
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*",
-				"~duefleet:past:*", "~duefleet:placement:*",
+				"~duefleet:history:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:doctor:*", "%R~duefleet:fleet",
 				"%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},

@@ -22,31 +22,31 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 	c.store.scripts = luascript.New(c.rdb, texts)
 	s := c.Shard(0)
 	for name, do := range map[string]func() error{
-		"put":     func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", In(0))}}).Err },
-		"read":    func() error { _, err := s.Read(c.ctx(), c.p, "a"); return err },
-		"fetch":   func() error { return c.Fetch(c.ctx(), c.p, []Names{{0, []string{"a"}}})[0].Err },
-		"fence":   func() error { _, err := s.Fence(c.ctx(), c.p, "a"); return err },
-		"delete":  func() error { _, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "a"); return err },
-		"claim":   func() error { _, err := s.Claim(c.ctx(), Claim{Claimant: "w", Request: "1"}); return err },
-		"settle":  func() error { _, err := s.Settle(c.ctx(), []Lease{{"a", "-1"}}); return err },
-		"release": func() error { _, err := s.Release(c.ctx(), []Release{{Lease: Lease{"a", "-1"}}}); return err },
-		"next":    func() error { return c.Attention(c.ctx(), 0)[0].Err },
-		"stats":   func() error { _, err := c.Stats(c.ctx(), 1); return err },
-		"list":    func() error { _, err := s.List(SpanOf(task.Waiting), "").Next(c.ctx()); return err },
-		"export":  func() error { _, err := s.Export(c.ctx(), c.p, Export{Claimant: "m"}); return err },
-		"import":  func() error { return c.Import(c.ctx(), c.p, 1, Share{})[0].Err },
+		"put":       func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", In(0))}}).Err },
+		"read":      func() error { _, err := s.Read(c.ctx(), c.p, "a"); return err },
+		"fetch":     func() error { return c.Fetch(c.ctx(), c.p, []Names{{0, []string{"a"}}})[0].Err },
+		"fence":     func() error { _, err := s.Fence(c.ctx(), c.p, "a"); return err },
+		"delete":    func() error { _, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "a"); return err },
+		"claim":     func() error { _, err := s.Claim(c.ctx(), Claim{Claimant: "w", Request: "1"}); return err },
+		"settle":    func() error { _, err := s.Settle(c.ctx(), []Lease{{"a", "-1"}}); return err },
+		"release":   func() error { _, err := s.Release(c.ctx(), []Release{{Lease: Lease{"a", "-1"}}}); return err },
+		"attention": func() error { return c.Attention(c.ctx(), 0)[0].Err },
+		"stats":     func() error { _, err := c.Stats(c.ctx(), 1); return err },
+		"list":      func() error { _, err := s.List(SpanOf(task.Waiting), "").Next(c.ctx()); return err },
+		"export":    func() error { _, err := s.Export(c.ctx(), c.p, Export{Claimant: "m"}); return err },
+		"import":    func() error { return c.Import(c.ctx(), c.p, 1, Share{})[0].Err },
 		"scan_pass": func() error {
 			_, err := s.Pass(c.ctx(), c.p)
 			return err
 		},
-		"draw":          func() error { _, _, err := c.Draw(c.ctx(), 1); return err },
-		"cas_placement": func() error { _, err := c.change(c.ctx(), c.p, c.p); return err },
-		"rate":          func() error { _, _, err := c.Grant(c.ctx(), 1, 1, 0); return err },
-		"heartbeat":     func() error { _, err := c.store.Heartbeat(c.ctx(), "i", 1, 1); return err },
-		"recall":        func() error { _, err := c.CheckDelivery(c.ctx(), Delivered{ID: "a"}, 0); return err },
-		"follow":        func() error { _, _, err := c.AllowNext(c.ctx(), Delivered{ID: "a"}, 1, 1); return err },
-		"older":         func() error { _, err := c.Older(c.ctx(), Requeue{ID: "a"}, Kept{}); return err },
-		"again": func() error {
+		"draw":           func() error { _, _, err := c.Draw(c.ctx(), 1); return err },
+		"cas_placement":  func() error { _, err := c.change(c.ctx(), c.p, c.p); return err },
+		"rate":           func() error { _, _, err := c.Grant(c.ctx(), 1, 1, 0); return err },
+		"heartbeat":      func() error { _, err := c.store.Heartbeat(c.ctx(), "i", 1, 1); return err },
+		"check_delivery": func() error { _, err := c.CheckDelivery(c.ctx(), Delivered{ID: "a"}, 0); return err },
+		"allow_next":     func() error { _, _, err := c.AllowNext(c.ctx(), Delivered{ID: "a"}, 1, 1); return err },
+		"older":          func() error { _, err := c.Older(c.ctx(), Requeue{ID: "a"}, Kept{}); return err },
+		"requeue": func() error {
 			_, err := s.Requeue(c.ctx(), c.p, c.notAfter(), Requeue{ID: "a"}, Requeuing{})
 			return err
 		},
@@ -59,7 +59,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 		"replay":     func() error { _, err := s.Replay(c.ctx(), "a"); return err },
 		"purge":      func() error { _, err := s.PurgeParked(c.ctx(), "a"); return err },
 		"forget":     func() error { return c.Forget(c.ctx(), c.p) },
-		"own": func() error {
+		"keep_document": func() error {
 			return c.store.TakeSources(c.ctx(), "x", map[string]string{"orders": ""})["orders"].Err
 		},
 	} {

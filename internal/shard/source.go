@@ -58,7 +58,7 @@ func (t *Topic) keep(ctx context.Context, source string, document []byte) error 
 }
 
 func (t *Topic) owning(source, replace, save string, document []byte) luascript.Call {
-	return luascript.Call{Script: "own", Keys: []string{t.documentKey(), t.sourceKey()},
+	return luascript.Call{Script: "keep_document", Keys: []string{t.documentKey(), t.sourceKey()},
 		Args: []any{source, replace, save, document}}
 }
 

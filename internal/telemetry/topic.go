@@ -47,7 +47,7 @@ type TopicMetrics struct {
 	Epoch         prometheus.Gauge `metric:"placement_epoch" help:"Epoch of the placement this scanner uses."`
 	Migrating     Switch           `metric:"migrating" help:"1 while tasks move to a new placement."`
 	Misplaced     prometheus.Gauge `metric:"misplaced_tasks" help:"Tasks that a migration still has to move."`
-	Orphans       prometheus.Gauge `metric:"stray_tasks" help:"Orphaned tasks: this scanner found them in shards that no scanner polls. The fleet recovers them."`
+	Orphans       prometheus.Gauge `metric:"orphaned_tasks" help:"Orphaned tasks: this scanner found them in shards that no scanner polls. The fleet recovers them."`
 	MoveRate      prometheus.Gauge `metric:"move_rate_tasks_per_second" help:"Tasks that the whole fleet moves per second, averaged since the migration began."`
 	MoveLeft      prometheus.Gauge `metric:"move_left_seconds" help:"How long the rest of the migration takes at move_rate_tasks_per_second; 0 if unknown."`
 	Inflight      prometheus.Gauge `metric:"inflight_tasks" help:"Tasks this scanner has claimed and not settled; at most twice the window."`

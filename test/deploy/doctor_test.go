@@ -28,7 +28,7 @@ type finding struct {
 	Check string `json:"check"`
 	State string `json:"state"`
 	What  string `json:"what"`
-	Fix   string `json:"mend"`
+	Fix   string `json:"fix"`
 }
 
 // findings are doctor's findings and its exit code.

@@ -241,7 +241,7 @@ func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *interceptor
 	t.Repeat(map[string]func(*rapid.T){
 		"produce":       m.produce,
 		"produce more":  m.produce,
-		"attend":        m.poll,
+		"poll":          m.poll,
 		"move":          m.move,
 		"change":        m.change,
 		"step":          m.step,

@@ -9,7 +9,7 @@
 --       budget (bytes of records; the first task always fits), not_after (ms),
 --       stay (ms: how much longer the claimant polls the shard), grace (ms)
 -- Returns {token, now (µs), next (ms, when this shard next needs attention;
---       -1: never), skipped, attended (ms until when another claimant is the
+--       -1: never), skipped, primary_until (ms until when another claimant is the
 --       primary; 0: none is), id, record, id, record, ...}.
 --       token is the score the tasks have now: minus the lease's deadline in ms, with
 --       a fraction that tells apart claims of one millisecond.
@@ -49,13 +49,13 @@ may(due, 'ZADD', 'ZRANGEBYSCORE', 'ZREVRANGEBYSCORE')
 may(tasks, 'HMGET', 'HSET')
 may(KEYS[3], 'HSET')
 may(KEYS[4], 'SET')
-local seen = redis.call('HMGET', KEYS[3], 'claims', 'attendant')
+local seen = redis.call('HMGET', KEYS[3], 'claims', 'primary')
 local number = seen[1] or 0
-local attended, attendant = string.match(seen[2] or '', '^(%d+) (.*)$')
-attended = attendant ~= KEYS[4] and tonumber(attended or 0) or 0
-if attended > now then
+local primary_until, primary = string.match(seen[2] or '', '^(%d+) (.*)$')
+primary_until = primary ~= KEYS[4] and tonumber(primary_until or 0) or 0
+if primary_until > now then
   local next = attention(due)
-  if next == -1 or next > now - grace then return {'', now_us, next, 0, attended} end
+  if next == -1 or next > now - grace then return {'', now_us, next, 0, primary_until} end
 end
 repeat -- skips the tokens of other leases that end in the same ms
   number = number + 1
@@ -121,7 +121,7 @@ if limit > 0 then
 end
 if #scores > 0 then redis.call('ZADD', due, unpack(scores)) end
 if #answer > 5 then
-  redis.call('HSET', KEYS[3], 'claims', number, 'attendant', string.format('%.0f %s', now + stay, KEYS[4]))
+  redis.call('HSET', KEYS[3], 'claims', number, 'primary', string.format('%.0f %s', now + stay, KEYS[4]))
   redis.call('SET', KEYS[4], request .. ' ' .. token, 'PX', lease)
 end
 answer[3], answer[4] = attention(due), skipped

@@ -3,7 +3,7 @@
 -- Notes that a delivery was handled, and prunes a long delivery history: deliveries
 -- handled before the window, and deliveries due before it and never handled. The latter
 -- stay for at least a day, since consumers let messages wait.
--- KEYS  past
+-- KEYS  history
 -- ARGV  due (ms, of the delivery), window (ms)
 -- Returns how many fields the history has.
 -- Executed twice: the same, and a long history is pruned further.

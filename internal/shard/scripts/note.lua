@@ -2,7 +2,7 @@
 -- uses: args rights history
 -- Notes for consumers that a producer cancelled a task, or asked to move it, whose
 -- message they may have.
--- KEYS  past
+-- KEYS  history
 -- ARGV  at (ms, by the clock of the task's shard; "": only ask whether there is a
 --       history), due (ms, the requested due; "": cancelled), keep (ms)
 -- Returns 1 or 0: whether there was a history before.

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights history
 -- Asks whether a delivery is to be handled, and notes that a handler has it.
--- KEYS  past
+-- KEYS  history
 -- ARGV  due and scheduled (ms, of the delivery), remember (1; 0: write nothing), window
 --       (ms)
 -- Returns "run"; "done": it was handled within the window; "over": its consumer

@@ -4,7 +4,7 @@
 -- that both belong to the same chain. If the producer asked meanwhile to move the task,
 -- its requested due counts. A long delivery history is pruned: deliveries handled
 -- before the window, and deliveries due before it and never handled.
--- KEYS  past
+-- KEYS  history
 -- ARGV  due and scheduled (ms, of the delivery), next (ms; "": it is to be parked),
 --       window (ms)
 -- Returns {"ok", next (ms)}; {"over"}: the producer has cancelled or replaced the task.
