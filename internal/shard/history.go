@@ -45,8 +45,9 @@ type Delivered struct {
 // CheckDelivery returns the disposition of a delivery. With a window, it also remembers
 // for that long that a handler has the delivery; with 0 it writes nothing.
 func (t *Topic) CheckDelivery(ctx context.Context, d Delivered, window time.Duration) (Disposition, error) {
-	args := []any{d.Due, d.Scheduled, window > 0, window.Milliseconds()}
-	text, err := t.store.scripts.Run(ctx, luascript.Call{Script: "check_delivery", Keys: t.historyKeys(d.ID), Args: args}).Text()
+	call := luascript.Call{Script: "check_delivery", Keys: t.historyKeys(d.ID),
+		Args: []any{d.Due, d.Scheduled, window > 0, window.Milliseconds()}}
+	text, err := t.store.scripts.Run(ctx, call).Text()
 	return Disposition(text), wrapIf(err, "look up the delivery history of task %q of topic %s", d.ID, t.name)
 }
 
