@@ -144,7 +144,7 @@ nightly: chaos clients measure bench model test-race ## Run everything that take
 # The stages' tools are built first, so that a signal to make reaches the tests and their
 # servers.
 .PHONY: test-tools
-test-tools: servers $(gotestsum) withservers python
+test-tools: servers $(gotestsum) withservers pika
 
 .PHONY: withservers
 withservers:
@@ -240,12 +240,6 @@ bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or
 	@$(withservers) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
 		./internal/shard ./internal/forward ./producer ./internal/requests ./consumer
 
-# Before are the counts of the version that docs/adr/0005-folders.md compares with.
-.PHONY: counts
-counts: brokers withservers ## Count files, lines and the files that an operation executes (JSON=1, UPDATE=1 writes them into ADR 5)
-	@$(withservers) -- go run ./test/counts -before test/counts/before.json $(if $(JSON),-o json) \
-		$(if $(UPDATE),-update docs/adr/0005-folders.md)
-
 .PHONY: lint
 lint: $(linter) prose ## Check style, mistakes, and which package may import which
 	$(linter) run --allow-parallel-runners ./...
@@ -253,12 +247,11 @@ lint: $(linter) prose ## Check style, mistakes, and which package may import whi
 	@cd examples/orders && $(linter) run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 # Vale checks pages and comments with one configuration, and the programs' texts with the
-# other. Of test/, only conform is part of a program. docs/reference is generated from the
-# programs' texts.
+# other. docs/reference is generated from the programs' texts.
 .PHONY: prose
 prose: $(vale) ## Check how the project writes English (ONLY='files' chooses, ARGS is for vale)
 	@$(vale) --config tools/prose/comments.ini $(ARGS) $(or $(ONLY),$$(git ls-files '*.md' '*.go' ':!docs/reference'))
-	@$(vale) --config tools/prose/messages.ini $(ARGS) $(if $(ONLY),$(filter-out %_test.go %.md,$(ONLY)) /dev/null,$$(git ls-files '*.go' ':!*_test.go' ':!test' ':!bench'; git ls-files 'test/conform/*.go' ':!*_test.go'))
+	@$(vale) --config tools/prose/messages.ini $(ARGS) $(if $(ONLY),$(filter-out %_test.go %.md,$(ONLY)) /dev/null,$$(git ls-files '*.go' ':!*_test.go' ':!test' ':!bench'))
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -328,11 +321,9 @@ define apt-install
 	apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 $(1) </dev/null >/dev/null
 endef
 
-# The producer in examples/python is tested if its Python modules are installed, or can
-# be, as on Debian.
-.PHONY: python
-python: # for examples/python
-	@/usr/bin/python3 -c 'import redis, xxhash' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-redis python3-xxhash); }
+.PHONY: pika
+pika: # for the tests of examples/python
+	@/usr/bin/python3 -c 'import pika' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-pika); }
 
 .PHONY: consul
 consul: ## Build the pinned Consul once, in some minutes, unless one is on PATH

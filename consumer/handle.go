@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -18,7 +19,11 @@ import (
 // stopping consumer has waited for Config.StopTimeout.
 func (w *worker) handle(work context.Context, d amqp.Delivery) {
 	c := w.c
-	t, err := Parse(d)
+	err := amqpframe.Unreadable(d.Headers)
+	var t task.Task
+	if err == nil {
+		t, err = Parse(d)
+	}
 	if err != nil {
 		c.reject(work, w.session, d, err)
 		return
@@ -48,9 +53,12 @@ func (c *Consumer) reject(ctx context.Context, s *session, d amqp.Delivery, err 
 
 // rejection returns the reason of a rejection, as the metric names it.
 func rejection(err error) string {
+	var unreadable *amqpframe.Error
 	var header *HeaderError
 	var rule *task.RuleError
 	switch {
+	case errors.As(err, &unreadable):
+		return "unreadable"
 	case errors.As(err, &header):
 		return "header"
 	case errors.As(err, &rule):

@@ -10,11 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-const (
-	connectTimeout = 10 * time.Second
-	heartbeat      = 10 * time.Second
-	closeTimeout   = 2 * time.Second
-)
+const closeTimeout = 2 * time.Second
 
 // session is one connection with a consumer on it.
 type session struct {
@@ -30,23 +26,9 @@ type session struct {
 // open connects and begins to consume.
 func (c *Consumer) open(ctx context.Context, url string) (*session, error) {
 	s := &session{tag: c.cfg.Name, lost: make(chan error, 1)}
-	properties := amqp.NewConnectionProperties()
-	properties.SetClientConnectionName(c.cfg.Name)
-	conn, err := amqp.DialConfig(url, amqp.Config{
-		TLSClientConfig: c.cfg.TLS, Heartbeat: heartbeat, Properties: properties,
-		Dial: func(network, addr string) (net.Conn, error) {
-			raw, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			s.raw = raw
-			return raw, raw.SetDeadline(time.Now().Add(connectTimeout)) // the library removes it
-		},
-	})
-	if err != nil {
+	if err := s.dial(ctx, url, c.cfg); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	s.conn = conn
 	if err := s.consume(c.cfg.Queue, c.cfg.Prefetch); err != nil {
 		s.close(closeTimeout)
 		return nil, err

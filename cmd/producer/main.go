@@ -1,6 +1,5 @@
 // Command producer schedules delayed tasks: one at a time, as a stream of lines, or for a
-// program at the other end of a pipe. It uses the public producer library only. Its verb
-// conform also reads what producers store.
+// program at the other end of a pipe. It uses the public producer library only.
 //
 // Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task, 4 exists already.
 package main
@@ -59,7 +58,7 @@ Exit codes:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule, get or conform")
+			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule or get")
 		},
 	}
 	var conn connection
@@ -72,7 +71,6 @@ Exit codes:
 		cancelCommand(&conn),
 		rescheduleCommand(&conn),
 		getCommand(&conn),
-		conformCommand(&conn),
 		cli.VersionCommand("producer", conn.print),
 	)
 	cli.Complete(root, conn.completeTopics)

@@ -42,16 +42,3 @@ func TestStatusTellsByItsExitCode(t *testing.T) {
 		return code == 0 && told == ""
 	})
 }
-
-// TestWatchNeedsATerminal: a pipe is refused with an alternative. Flags that make no sense
-// with --watch are refused, too.
-func TestWatchNeedsATerminal(t *testing.T) {
-	t.Parallel()
-	o := newOperator(t, "")
-	o.wants(cli.Usage, "--watch needs a terminal; without one use -o json", "status", "--watch")
-	o.wants(cli.Usage, "--interval must be 200ms to 1m; got 100ms", "status", "--watch", "--interval", "100ms")
-	o.wants(cli.Usage, "--interval must be 200ms to 1m; got 1m1s", "status", "--watch", "--interval", "61s")
-	o.wants(cli.Usage, "--interval is for --watch", "status", "--interval", "2s")
-	o.wants(cli.Usage, "watch", "status", "--watch", "-o", "json")
-	o.wants(cli.Usage, "watch", "status", "--watch", "--exit-code")
-}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/livepage"
 	"github.com/duefleet/duefleet/internal/operate"
 )
 
@@ -28,7 +27,7 @@ func (w topicWork) awaitShards(cmd *cobra.Command, doc config.Document, timeout 
 				return
 			}
 			progress.Show(t.Change.Moved, t.Change.Moved+t.Change.Misplaced, func() string {
-				return fmt.Sprintf("topic %s: migrating from %d: %s", doc.Name, t.Previous, livepage.Progress(*t, time.Now()))
+				return fmt.Sprintf("topic %s: migrating from %d: %s", doc.Name, t.Previous, changeText(*t, time.Now()))
 			})
 		},
 	}

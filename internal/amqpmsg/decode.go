@@ -235,7 +235,9 @@ func (d *decoder) number(tag byte) any {
 	case 'd':
 		return math.Float64frombits(d.uint(8))
 	default:
-		d.fail(fmt.Errorf("a header has the unknown type %q", tag))
+		d.fail(unknownType(tag))
 		return nil
 	}
 }
+
+func unknownType(tag byte) error { return fmt.Errorf("a header has the unknown type %q", tag) }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpframe"
 )
 
 // frameSize is the frame_max to ask for, in bytes. It is RabbitMQ's default.
@@ -27,6 +29,7 @@ type endpoint struct {
 	heartbeat time.Duration
 	timeout   time.Duration
 	answer    time.Duration // how long the broker may take to answer a test of the connection
+	receives  bool          // Config.Receives
 }
 
 // parseEndpoint never repeats the URL in an error, because the URL holds a password. In a
@@ -49,6 +52,7 @@ func parseEndpoint(raw string, cfg Config) (endpoint, error) {
 		heartbeat: cfg.Heartbeat,
 		timeout:   cfg.ConnectTimeout,
 		answer:    cfg.pace.answer,
+		receives:  cfg.Receives,
 	}
 	if uri.ConnectionTimeout > 0 {
 		e.timeout = time.Duration(uri.ConnectionTimeout) * time.Millisecond
@@ -154,7 +158,12 @@ func open(w *wire, e endpoint, name string) (*conn, error) {
 	if name != "" {
 		properties["connection_name"] = name
 	}
-	opened, err := amqp.Open(w, amqp.Config{
+	var transport net.Conn = w
+	frames := amqpframe.New(w)
+	if e.receives {
+		transport = frames
+	}
+	opened, err := amqp.Open(transport, amqp.Config{
 		SASL:       e.sasl,
 		Vhost:      e.vhost,
 		Heartbeat:  e.heartbeat,
@@ -165,6 +174,7 @@ func open(w *wire, e endpoint, name string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	frames.SetFrameMax(opened.Config.FrameSize)
 	conn := &conn{
 		amqp:     opened,
 		wire:     w,

@@ -172,7 +172,8 @@ func (in *Intake) zero() {
 	for _, verb := range []string{Schedule, IfAbsent, Cancel, Move} {
 		in.cfg.Metrics.IntakeTasks.WithLabelValues(verb)
 	}
-	for _, class := range []string{refusedID, refusedWhen, refusedVerb, refusedPayload, refusedHeaders, refusedRoute} {
+	for _, class := range []string{refusedID, refusedWhen, refusedVerb, refusedPayload, refusedHeaders, refusedRoute,
+		refusedUnreadable} {
 		in.cfg.Metrics.IntakeRefused.WithLabelValues(class)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/amqptypes"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -42,6 +43,8 @@ const (
 	refusedPayload = "payload"
 	refusedHeaders = "headers"
 	refusedRoute   = "route"
+	// refusedUnreadable is for a message whose headers amqpframe replaced.
+	refusedUnreadable = "unreadable"
 )
 
 // refusal says which rule a message breaks. A repeat would break it again.
@@ -89,6 +92,9 @@ func (r rules) read(d *amqp.Delivery) *item {
 
 // understand sets what the message asks for, or returns why it is refused.
 func (it *item) understand(r rules, m amqpmsg.Message) *refusal {
+	if err := amqpframe.Unreadable(m.Headers); err != nil {
+		return &refusal{refusedUnreadable, err}
+	}
 	if v, there := m.Headers[HeaderVerb]; there {
 		it.asked = true
 		verb, _ := text(v)

@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/amqptypes"
 	"github.com/duefleet/duefleet/task"
@@ -100,6 +101,12 @@ func (it *item) refused() amqp.Publishing {
 	}
 	own := map[string]string{HeaderRefused: it.refusal.why.Error(), HeaderRefusedClass: it.refusal.class,
 		HeaderRefusedExchange: d.Exchange, HeaderUserID: d.UserId, HeaderExpiration: d.Expiration}
+	if it.refusal.class == refusedUnreadable {
+		own[amqpframe.HeaderUnreadable] = own[HeaderRefused] // so it is refused again if it comes back
+		if d.Headers[amqpframe.HeaderTable] == nil {
+			own[HeaderLeftOut] = own[HeaderRefused]
+		}
+	}
 	p.Headers = with(d.Headers, own)
 	if _, err := amqpmsg.Encode(amqpmsg.Message{Headers: amqptypes.Headers(p.Headers)}); err != nil {
 		own[HeaderLeftOut] = err.Error()

@@ -110,12 +110,6 @@ type Change struct {
 
 // ReadStatus reads the status of one topic, or of all known topics if topic is "".
 func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, error) {
-	return NewReader(store, topic).Read(ctx)
-}
-
-// Read reads the current status.
-func (r *Reader) Read(ctx context.Context) (Status, error) {
-	store, topic := r.store, r.topic
 	var s Status
 	var err error
 	if s.Fleet, err = balance.Members(ctx, store); err != nil {
@@ -132,7 +126,7 @@ func (r *Reader) Read(ctx context.Context) (Status, error) {
 	}
 	s.Topics = []TopicStatus{}
 	for _, name := range names {
-		t, err := r.readTopic(ctx, store.Topic(name), slices.Contains(known, name))
+		t, err := readTopic(ctx, store.Topic(name), slices.Contains(known, name))
 		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
 			continue // removed between the two reads
 		}
@@ -156,7 +150,7 @@ func (r *Reader) Read(ctx context.Context) (Status, error) {
 // readTopic reads the status of a topic. A removed topic is unknown. But if it is still
 // in the list of topics, its removal was interrupted, because a removal ends by taking it
 // off.
-func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
+func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
 	p, err := t.Placement(ctx)
 	cut := known && p.Phase == shard.Removed
 	if err != nil && !cut {
@@ -164,7 +158,7 @@ func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (Top
 	}
 	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Polled: p.Scanned()}
 	if cut {
-		return out, out.count(r.stats(ctx, t, max(p.Shards, p.Previous)))
+		return out, out.count(t.Stats(ctx, max(p.Shards, p.Previous)))
 	}
 	if p.Phase == shard.Migrating {
 		out.Previous = p.Previous
@@ -176,20 +170,20 @@ func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (Top
 	if out.Source, err = t.Source(ctx); err != nil && !shard.Definite(err) {
 		return out, err
 	}
-	look := r.seldom(ctx, t, p)
-	if errors.Is(look.forked, task.ErrForked) {
-		out.Notes = append(out.Notes, look.forked.Error())
-	} else if err = out.leaveOut(look.forked); err != nil {
+	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
+		out.Notes = append(out.Notes, err.Error())
+	} else if err = out.leaveOut(err); err != nil {
 		return out, err
 	}
-	if err = out.leaveOut(look.unread); err != nil {
+	orphans, err := t.Orphans(ctx, p)
+	if err = out.leaveOut(err); err != nil {
 		return out, err
 	}
-	if out.Orphans = look.orphans.Tasks; out.Orphans > 0 {
+	if out.Orphans = orphans.Tasks; out.Orphans > 0 {
 		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them "+
 			"within minutes and recover them", out.Orphans))
 	}
-	return out, out.count(r.stats(ctx, t, p.Scanned()))
+	return out, out.count(t.Stats(ctx, p.Scanned()))
 }
 
 // count adds up the counts of the first shards, without the shards that unread names. No

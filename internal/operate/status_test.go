@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
@@ -34,6 +36,18 @@ func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	got := notes()
 	if len(got) != 1 || !strings.Contains(got[0], lost.String()) || !strings.Contains(got[0], p.String()) {
 		t.Errorf("notes: %q", got)
+	}
+}
+
+// TestStatusCountsOrphans: status finds a task in a shard that no scanner polls.
+func TestStatusCountsOrphans(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	r.Serve(t, 4)
+	check.OK(t, r.Client.ZAdd(t.Context(), r.Prefix+":due:{orders:4000}", redis.Z{Score: 1, Member: "stray"}).Err())
+	s, err := ReadStatus(t.Context(), r.Store, "")
+	if err != nil || len(s.Topics) != 1 || s.Topics[0].Orphans != 1 || len(s.Topics[0].Notes) != 1 {
+		t.Errorf("got %+v, %v", s, err)
 	}
 }
 

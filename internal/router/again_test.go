@@ -151,28 +151,6 @@ func TestARequestedDueIsForTheDeliveryThatItMissed(t *testing.T) {
 	}
 }
 
-// TestARequestOfAnEarlierBuildCounts: such a producer notes it in other fields. The later
-// request counts.
-func TestARequestOfAnEarlierBuildCounts(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct{ requested, want int64 }{"alone": {0, 9000}, "the later one": {1499, 9000},
-		"the earlier one": {1501, 7000}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newSandbox(t, 1)
-			c.ok(c.rdb.HSet(c.ctx(), c.historyKey("a"), "wished", 1500, "wish", 9000).Err())
-			if row.requested > 0 {
-				c.ok(c.NoteMoved(c.ctx(), "a", row.requested, 7000))
-			}
-			delivery := shard.Delivered{ID: "a", Due: 1000, Scheduled: 500}
-			at, ok, err := c.AllowNext(c.ctx(), delivery, 2000, time.Hour)
-			c.ok(err)
-			check.Equal(t, "allowed", ok, true)
-			check.Equal(t, "next", at, row.want)
-		})
-	}
-}
-
 // TestAgainReplacesWhatFollowsAnOlderVersion: the retry of a version that was
 // delivered late ends when a newer version has been handled. It must not prevent the retry
 // of the newer version.

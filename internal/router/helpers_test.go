@@ -54,9 +54,6 @@ func (c *sandbox) key(kind string, at int) string {
 	return fmt.Sprintf("%s:%s:{orders:%d}", c.prefix, kind, at)
 }
 
-// historyKey is the key of an ID's delivery history.
-func (c *sandbox) historyKey(id string) string { return c.prefix + ":past:{orders:" + id + "}" }
-
 func (c *sandbox) ctx() context.Context { return c.t.Context() }
 
 // ok ends the test on an error.

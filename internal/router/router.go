@@ -14,8 +14,8 @@ import (
 
 // Router carries out operations on a topic's tasks by their IDs. Its methods say which
 // scripts are sent to which shards, and in which order, while the shard count changes.
-// docs/protocol.md says the same for other languages, and test/model checks each of these
-// orders against the promises. A Router is safe for concurrent use.
+// docs/protocol.md has them in a table, and test/model checks each of these orders against
+// the promises. A Router is safe for concurrent use.
 //
 // All operations share two rules. A shard that has seen a newer placement than the
 // router's refuses the script, and the operation starts over under the newer one (tries).

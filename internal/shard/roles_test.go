@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"flag"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/goldenfile"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
+
+var update = flag.Bool("update", false, "rewrite the rights in deploy/redis")
 
 // role is one kind of user of Redis, for prefix duefleet. It has the scripts and other
 // commands that it sends, and the keys that it may touch.

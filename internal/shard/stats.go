@@ -24,33 +24,24 @@ type Stats struct {
 // Stats counts the first n shards in one round trip. It leaves out shards that can't be
 // read; an *UnreadableError names them.
 func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
-	shards := make([]int, n)
-	for i := range shards {
-		shards[i] = i
+	calls := make([]luascript.Call, n)
+	for i := range calls {
+		calls[i] = luascript.Call{Script: "stats", Keys: []string{t.Shard(i).due()}}
 	}
-	return t.StatsOf(ctx, shards)
-}
-
-// StatsOf is Stats for the given shards, in their order.
-func (t *Topic) StatsOf(ctx context.Context, shards []int) ([]Stats, error) {
-	calls := make([]luascript.Call, len(shards))
-	for i, at := range shards {
-		calls[i] = luascript.Call{Script: "stats", Keys: []string{t.Shard(at).due()}}
-	}
-	stats := make([]Stats, 0, len(shards))
+	stats := make([]Stats, 0, n)
 	failed := map[int]error{}
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		l := reply.Values()
-		s := Stats{Shard: shards[i], Now: time.UnixMilli(l.Int()), Pending: l.Int(), Backlog: l.Int(), Leased: l.Int(),
+		s := Stats{Shard: i, Now: time.UnixMilli(l.Int()), Pending: l.Int(), Backlog: l.Int(), Leased: l.Int(),
 			Parked: l.Int()}
 		if oldest := l.Int(); oldest >= 0 {
 			s.Oldest = time.UnixMilli(oldest).UTC()
 		}
 		if err := l.Err(); err != nil {
-			failed[shards[i]] = fmt.Errorf("count shard %d of topic %s: %w", shards[i], t.name, err)
+			failed[i] = fmt.Errorf("count shard %d of topic %s: %w", i, t.name, err)
 			continue
 		}
 		stats = append(stats, s)
 	}
-	return stats, t.LeftOut(len(shards), failed)
+	return stats, t.LeftOut(n, failed)
 }

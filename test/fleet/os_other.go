@@ -21,9 +21,3 @@ func reserve(context.Context, int) bool { return true }
 func openTerminal(_, _ int) (ours, programs *os.File, err error) {
 	return nil, nil, errors.ErrUnsupported
 }
-
-// sizeTerminal works on Linux only.
-func sizeTerminal(*os.File, int, int) error { return errors.ErrUnsupported }
-
-// terminalAttr works on Linux only.
-func terminalAttr() *syscall.SysProcAttr { return nil }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +21,8 @@ func openTerminal(columns, rows int) (ours, programs *os.File, err error) {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
 	if err == nil {
-		err = sizeTerminal(ours, columns, rows)
+		size := unix.Winsize{Row: uint16(rows), Col: uint16(columns)} //nolint:gosec // terminals are small
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size)
 	}
 	if err == nil {
 		programs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -31,15 +31,4 @@ func openTerminal(columns, rows int) (ours, programs *os.File, err error) {
 		return nil, nil, errors.Join(fmt.Errorf("open a terminal: %w", err), ours.Close())
 	}
 	return ours, programs, nil
-}
-
-// sizeTerminal sets the size of a terminal. The kernel notifies the program on it.
-func sizeTerminal(ours *os.File, columns, rows int) error {
-	return unix.IoctlSetWinsize(int(ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)}) //nolint:gosec // terminals are small
-}
-
-// terminalAttr makes the child's standard input its controlling terminal, as a login
-// does. The kernel kills the child when the thread that started it ends.
-func terminalAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 }

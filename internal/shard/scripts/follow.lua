@@ -25,13 +25,9 @@ end
 local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
 -- A requested due counts for the delivery that it missed. The next one is due after
 -- the request, so what follows that goes by the policy again.
--- A producer of an earlier build notes it as wished and wish.
-local p = redis.call('HMGET', history, 'requested', 'requested_due', 'wished', 'wish')
-for i = 1, 3, 2 do
-  local requested = tonumber(p[i] or 0)
-  if requested > tonumber(due) and requested >= tonumber(p[4 - i] or 0) then
-    next = math.max(requested, tonumber(p[i + 1]), tonumber(due) + 1)
-  end
+local p = redis.call('HMGET', history, 'requested', 'requested_due')
+if tonumber(p[1] or 0) > tonumber(due) then
+  next = math.max(tonumber(p[1]), tonumber(p[2]), tonumber(due) + 1)
 end
 redis.call('HSET', history, 'r' .. string.format('%.0f', next), string.format('%.0f ', start) .. scheduled)
 raise('newest', start)

@@ -6,7 +6,7 @@
 --   newest        the latest chain start seen
 --   cancelled     ms of the last cancel
 --   requested     ms when the producer last asked to move the task
---   requested_due the due it asked for; builds before 0.1.0 had `wished` and `wish`
+--   requested_due the due it asked for
 --   swept         how far the hash is pruned
 local history = KEYS[1]
 

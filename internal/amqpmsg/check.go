@@ -1,0 +1,60 @@
+package amqpmsg
+
+// CheckTable returns why amqp091-go can't read the headers of a message; nil if it can. It
+// takes them in AMQP's encoding, without their length. It allocates nothing for headers that
+// can be read.
+func CheckTable(b []byte) error {
+	d := decoder{b: b}
+	d.skipTable(0)
+	return d.err
+}
+
+// skipTable reads to the end.
+func (d *decoder) skipTable(depth int) {
+	for n := 0; len(d.b) > 0; n++ {
+		d.take(int(d.byte()))
+		d.skipElement(n, depth)
+	}
+}
+
+// skipArray reads to the end.
+func (d *decoder) skipArray(depth int) {
+	for n := 0; len(d.b) > 0; n++ {
+		d.skipElement(n, depth)
+	}
+}
+
+// skipElement reads the value number n of a table or array.
+func (d *decoder) skipElement(n, depth int) {
+	if n == maxElements {
+		d.fail(errMany)
+	}
+	switch tag := d.byte(); tag {
+	case 'F', 'A':
+		in := decoder{b: d.long(), err: d.err}
+		if depth == maxDepth {
+			in.fail(errDeep)
+		}
+		if tag == 'F' {
+			in.skipTable(depth + 1)
+		} else {
+			in.skipArray(depth + 1)
+		}
+		d.outside(&in)
+	case 'S', 'x':
+		d.long()
+	case 'V':
+	case 'b', 'B', 't':
+		d.take(1)
+	case 's', 'u':
+		d.take(2)
+	case 'I', 'i', 'f':
+		d.take(4)
+	case 'D':
+		d.take(5)
+	case 'l', 'd', 'T':
+		d.take(8)
+	default:
+		d.fail(unknownType(tag))
+	}
+}
