@@ -65,7 +65,7 @@ func TestARetryKeepsAMessageOfTheIntake(t *testing.T) {
 				case 1:
 					return errTest
 				case 2:
-					return d.NextWhen(task.In(0), []byte("next"))
+					return d.NextWhen(task.Now(), []byte("next"))
 				}
 				return nil
 			}

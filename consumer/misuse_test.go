@@ -139,9 +139,16 @@ func TestMisuseOfPolicies(t *testing.T) {
 		want   string
 	}{
 		"a negative delay": {Fixed(-time.Second, 3), "consumer.Fixed(-1s, 3): delay must not be negative; got -1s"},
-		"no attempts":      {Fixed(time.Second, 0), "consumer.Fixed(1s, 0): " + few},
-		"a negative unit":  {Linear(-time.Second, 3), "consumer.Linear(-1s, 3): unit must not be negative; got -1s"},
-		"no linear ones":   {Linear(time.Second, 0), "consumer.Linear(1s, 0): " + few},
+		"no unit":          {Fixed(30, 3), "consumer.Fixed(30ns, 3): delay must be 0 or at least 1ms; got 30ns"},
+		"no linear unit":   {Linear(60, 3), "consumer.Linear(60ns, 3): unit must be 0 or at least 1ms; got 60ns"},
+		"no doubled unit": {
+			Exponential(1, time.Second, 3),
+			"consumer.Exponential(1ns, 1s, 3): first must be 0 or at least 1ms; got 1ns",
+		},
+		"no unit in a list": {Delays(time.Second, 60), "consumer.Delays: delay 2 must be 0 or at least 1ms; got 60ns"},
+		"no attempts":       {Fixed(time.Second, 0), "consumer.Fixed(1s, 0): " + few},
+		"a negative unit":   {Linear(-time.Second, 3), "consumer.Linear(-1s, 3): unit must not be negative; got -1s"},
+		"no linear ones":    {Linear(time.Second, 0), "consumer.Linear(1s, 0): " + few},
 		"a negative first": {
 			Exponential(-1, time.Second, 3),
 			"consumer.Exponential(-1ns, 1s, 3): first must not be negative; got -1ns",

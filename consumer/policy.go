@@ -20,10 +20,10 @@ type Policy func(attempt int) (delay time.Duration, ok bool)
 // NoRetry is the Policy that parks a task after its first failed attempt.
 func NoRetry(int) (time.Duration, bool) { return 0, false }
 
-// Fixed retries after the same delay, up to most attempts in total. New refuses a negative
-// delay, and most below 1.
+// Fixed retries after the same delay, up to most attempts in total. New refuses a delay
+// that is negative or less than a millisecond, except 0, and most below 1.
 func Fixed(delay time.Duration, most int) Policy {
-	if wrong := firstOf(negative("delay", delay), tooFew(most)); wrong != "" {
+	if wrong := firstOf(unfit("delay", delay), tooFew(most)); wrong != "" {
 		return mistaken(fmt.Sprintf("Fixed(%s, %d): %s", delay, most, wrong))
 	}
 	return func(attempt int) (time.Duration, bool) { return delay, attempt < most }
@@ -33,7 +33,7 @@ func Fixed(delay time.Duration, most int) Policy {
 // 3, 5, 7 and so on. Payment callbacks are commonly repeated like this, with a unit of a
 // minute. New refuses a negative unit, and most below 1.
 func Linear(unit time.Duration, most int) Policy {
-	if wrong := firstOf(negative("unit", unit), tooFew(most)); wrong != "" {
+	if wrong := firstOf(unfit("unit", unit), tooFew(most)); wrong != "" {
 		return mistaken(fmt.Sprintf("Linear(%s, %d): %s", unit, most, wrong))
 	}
 	return func(attempt int) (time.Duration, bool) {
@@ -46,7 +46,7 @@ func Linear(unit time.Duration, most int) Policy {
 // don't return together (Brooker, "Exponential Backoff And Jitter", 2015: equal jitter).
 // New refuses a negative first, longest below first, and most below 1.
 func Exponential(first, longest time.Duration, most int) Policy {
-	wrong := firstOf(negative("first", first), negative("longest", longest), tooFew(most))
+	wrong := firstOf(unfit("first", first), unfit("longest", longest), tooFew(most))
 	if wrong == "" && longest < first {
 		wrong = "longest must be at least first"
 	}
@@ -67,7 +67,7 @@ func Delays(delays ...time.Duration) Policy {
 		return mistaken("Delays(): give at least one delay, or NoRetry if none is meant")
 	}
 	for i, delay := range delays {
-		if wrong := negative(fmt.Sprintf("delay %d", i+1), delay); wrong != "" {
+		if wrong := unfit(fmt.Sprintf("delay %d", i+1), delay); wrong != "" {
 			return mistaken("Delays: " + wrong)
 		}
 	}
@@ -79,11 +79,15 @@ func Delays(delays ...time.Duration) Policy {
 	}
 }
 
-func negative(name string, d time.Duration) string {
-	if d >= 0 {
-		return ""
+// unfit returns why d is no delay. Less than a millisecond is a forgotten unit.
+func unfit(name string, d time.Duration) string {
+	switch {
+	case d < 0:
+		return fmt.Sprintf("%s must not be negative; got %s", name, d)
+	case d > 0 && d < time.Millisecond:
+		return fmt.Sprintf("%s must be 0 or at least 1ms; got %s", name, d)
 	}
-	return fmt.Sprintf("%s must not be negative; got %s", name, d)
+	return ""
 }
 
 func tooFew(most int) string {

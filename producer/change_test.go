@@ -46,7 +46,7 @@ func TestRescheduleKeepsAllButTheDueTime(t *testing.T) {
 	equal(t, "header", s.Headers["k"], "v")
 	equal(t, "content type", s.ContentType, "text/plain")
 	equal(t, "claimed", len(f.claimAll()), 1)
-	_, err = c.Reschedule(f.ctx(), orders, "nothing", In(0))
+	_, err = c.Reschedule(f.ctx(), orders, "nothing", Now())
 	is(t, err, task.ErrNotFound, "orders", "nothing")
 }
 
@@ -54,7 +54,7 @@ func TestGetTellsTheStateAndTheReason(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	c := f.client()
-	_, err := c.Schedule(f.ctx(), request("a", In(0)))
+	_, err := c.Schedule(f.ctx(), request("a", Now()))
 	f.ok(err)
 	before := f.now()
 	claimed := f.claimAll()[0]

@@ -65,7 +65,7 @@ func TestARemovedTopicIsUnknownToAProducerThatKnewIt(t *testing.T) {
 	is(t, err, task.ErrUnknownTopic, orders)
 	_, err = stale().Get(f.ctx(), orders, "a")
 	is(t, err, task.ErrUnknownTopic)
-	_, err = stale().Reschedule(f.ctx(), orders, "a", In(0))
+	_, err = stale().Reschedule(f.ctx(), orders, "a", Now())
 	is(t, err, task.ErrUnknownTopic)
 	is(t, stale().Cancel(f.ctx(), orders, "a"), task.ErrUnknownTopic)
 
@@ -87,8 +87,8 @@ func TestATopicWhoseRemovalWasInterruptedIsUnknownOnceItIsFinished(t *testing.T)
 	done, err := f.Remove(f.ctx(), left)
 	f.ok(err)
 	equal(t, "removed", done, true)
-	for _, r := range stale.ScheduleMany(f.ctx(), []Request{request("a", In(0)), request("b", In(0)),
-		request("c", In(0))}) {
+	for _, r := range stale.ScheduleMany(f.ctx(), []Request{request("a", Now()), request("b", Now()),
+		request("c", Now())}) {
 		is(t, r.Err, task.ErrUnknownTopic, orders)
 	}
 	equal(t, "tasks stored", len(f.stored(0))+len(f.stored(1)), 0)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/router"
@@ -11,19 +12,22 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// When is a due time: Now, In a delay, or At an instant. The zero value breaks a rule.
+// When is a due time: Now, In a delay, or At an instant. The zero value breaks a rule. Its
+// methods Wait and Instant say which it is, for example to a fake in a test.
 type When = task.When
 
 // Now means due at once.
 func Now() When { return task.Now() }
 
-// In means d from now by the clock of the Redis that stores the task, cut to the
-// millisecond. 0 and a negative d mean due now.
+// In means d from now by the clock of the Redis that stores the task. d is cut to the
+// millisecond, and at most task.MaxAhead. A negative d means due now. 0 breaks a rule, and so does
+// less than a millisecond: In(30) is 30 nanoseconds. For a moment that may be near, use At
+// instead of In(time.Until(moment)).
 func In(d time.Duration) When { return task.In(d) }
 
-// At means the instant t, cut to the millisecond, at most 100 years ahead. A time in the
-// past means due now. Two mistakes break a rule: the zero time.Time, and Unix seconds
-// given to time.UnixMilli.
+// At means the instant t, cut to the millisecond, at most task.MaxAhead from now. A time in
+// the past means due now. A time before 1971 breaks a rule, such as the zero time.Time,
+// time.Unix(0, 0), or Unix seconds given to time.UnixMilli.
 func At(t time.Time) When { return task.At(t) }
 
 // Request is one task to schedule.
@@ -57,6 +61,11 @@ type Request struct {
 // maxPayload is in bytes. Schedule makes the same check, with Redis's clock as now; call
 // Check to know earlier.
 func (r *Request) Check(maxPayload int, now time.Time) error {
+	return cmp.Or(r.check(maxPayload), task.CheckWhen(r.When, now))
+}
+
+// check makes the checks that need no clock.
+func (r *Request) check(maxPayload int) error {
 	return cmp.Or(
 		task.CheckTopic(r.Topic),
 		task.CheckID(r.ID),
@@ -64,7 +73,7 @@ func (r *Request) Check(maxPayload int, now time.Time) error {
 		task.CheckContentType(r.ContentType),
 		task.CheckHeaders(r.Headers),
 		task.CheckOptions(r.Options),
-		task.CheckWhen(r.When, now),
+		r.When.Check(),
 	)
 }
 
@@ -87,11 +96,14 @@ func (r *Request) Check(maxPayload int, now time.Time) error {
 //   - Errors of Redis itself.
 func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err error) {
 	defer c.metrics.begin(verbSchedule).end(&err)
+	if err := r.check(c.maxPayload); err != nil {
+		return time.Time{}, err
+	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	now, err := c.now(ctx)
 	if err == nil {
-		err = r.Check(c.maxPayload, now)
+		err = task.CheckWhen(r.When, now)
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -116,21 +128,22 @@ type Result struct {
 func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	defer c.metrics.begin(verbScheduleMany).endBatch(results)
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	now, err := c.now(ctx)
-	if err != nil {
-		for i := range results {
-			results[i].Err = err
-		}
-		return results
-	}
 	var good []int
 	for i := range requests {
-		if results[i].Err = requests[i].Check(c.maxPayload, now); results[i].Err == nil {
+		if results[i].Err = requests[i].check(c.maxPayload); results[i].Err == nil {
 			good = append(good, i)
 		}
 	}
+	if len(good) == 0 {
+		return results
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	now, err := c.now(ctx)
+	good = slices.DeleteFunc(good, func(i int) bool {
+		results[i].Err = cmp.Or(err, task.CheckWhen(requests[i].When, now))
+		return results[i].Err != nil
+	})
 	named := traceHeaders(ctx)
 	for len(good) > 0 {
 		good = c.scheduleRound(ctx, requests, results, good, named)

@@ -92,7 +92,7 @@ func TestSchedulingAPendingIDReplacesIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 4)
 	c := f.client()
-	_, err := c.Schedule(f.ctx(), request("a", In(0)))
+	_, err := c.Schedule(f.ctx(), request("a", Now()))
 	f.ok(err)
 	equal(t, "claimed", len(f.claimAll()), 1)
 	due, err := c.Schedule(f.ctx(), Request{Topic: orders, ID: "a", When: In(time.Hour), Payload: []byte("second")})
@@ -239,7 +239,7 @@ func TestATopicThatNoScannerServesIsUnknown(t *testing.T) {
 	is(t, c.Cancel(f.ctx(), "unknown", "a"), task.ErrUnknownTopic)
 	_, err = c.Get(f.ctx(), "unknown", "a")
 	is(t, err, task.ErrUnknownTopic)
-	_, err = c.Reschedule(f.ctx(), "unknown", "a", In(0))
+	_, err = c.Reschedule(f.ctx(), "unknown", "a", Now())
 	is(t, err, task.ErrUnknownTopic)
 	_, err = f.store.Topic("unknown").Ensure(f.ctx(), 2)
 	f.ok(err)
@@ -255,7 +255,7 @@ func TestEveryCallChecksTopicAndID(t *testing.T) {
 		{orders, "\xff"}} {
 		_, err := c.Schedule(f.ctx(), Request{Topic: v[0], ID: v[1], When: Now()})
 		is(t, err, task.ErrInvalid)
-		_, err = c.Reschedule(f.ctx(), v[0], v[1], In(0))
+		_, err = c.Reschedule(f.ctx(), v[0], v[1], Now())
 		is(t, err, task.ErrInvalid)
 		_, err = c.Get(f.ctx(), v[0], v[1])
 		is(t, err, task.ErrInvalid)
@@ -285,7 +285,7 @@ func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
 	}
 	c, err := New(Config{Redis: rdb})
 	check.OK(t, err)
-	for _, r := range c.ScheduleMany(t.Context(), []Request{request("a", In(0)), request("b", In(0))}) {
+	for _, r := range c.ScheduleMany(t.Context(), []Request{request("a", Now()), request("b", Now())}) {
 		if r.Err == nil || !r.Due.IsZero() {
 			t.Errorf("stored without a Redis: %v", r)
 		}

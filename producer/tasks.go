@@ -58,13 +58,16 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 //     master stored it.
 func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (due time.Time, err error) {
 	defer c.metrics.begin(verbReschedule).end(&err)
+	if err := cmp.Or(checkName(topic, id), when.Check()); err != nil {
+		return time.Time{}, err
+	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	now, err := c.now(ctx)
-	if err != nil {
-		return time.Time{}, err
+	if err == nil {
+		err = task.CheckWhen(when, now)
 	}
-	if err := cmp.Or(checkName(topic, id), task.CheckWhen(when, now)); err != nil {
+	if err != nil {
 		return time.Time{}, err
 	}
 	millis, err := within(ctx, c, task.ErrUncertain, func(ctx context.Context, id string) (int64, error) {

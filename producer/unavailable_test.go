@@ -150,6 +150,48 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
+// TestARuleIsCheckedBeforeRedisIsAsked: while Redis is away, input that breaks a rule
+// still gets its RuleError. Other tasks of the same call are unavailable.
+func TestARuleIsCheckedBeforeRedisIsAsked(t *testing.T) {
+	t.Parallel()
+	c, err := New(Config{Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1}})
+	check.OK(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	ctx, good := t.Context(), request("good", In(time.Hour))
+	errs := map[string]error{}
+	for name, r := range map[string]Request{
+		"no topic": {ID: "a", When: Now()}, "no ID": {Topic: orders, When: Now()}, "no time": {Topic: orders, ID: "a"},
+		"a zero column": {Topic: orders, ID: "a", When: At(time.Unix(0, 0))},
+		"no unit":       {Topic: orders, ID: "a", When: In(30)},
+		"too long":      {Topic: orders, ID: "a", When: In(36526 * 24 * time.Hour)},
+		"payload":       {Topic: orders, ID: "a", When: Now(), Payload: make([]byte, task.DefaultMaxPayload+1)},
+	} {
+		_, errs["Schedule, "+name] = c.Schedule(ctx, r)
+		results := c.ScheduleMany(ctx, []Request{r, good})
+		errs["ScheduleMany, "+name] = results[0].Err
+		if !errors.Is(results[1].Err, task.ErrUnavailable) {
+			t.Errorf("a good one beside %s: got %v", name, results[1].Err)
+		}
+		if name != "payload" {
+			_, errs["Reschedule, "+name] = c.Reschedule(ctx, r.Topic, r.ID, r.When)
+		}
+	}
+	errs["Cancel"] = c.Cancel(ctx, orders, "")
+	errs["CancelMany"] = c.CancelMany(ctx, orders, []string{"", "a"})[0]
+	_, errs["Get"] = c.Get(ctx, orders, "")
+	errs["GetMany"] = c.GetMany(ctx, orders, []string{"", "a"})[0].Err
+	errs["IDs"] = firstError(ctx, c, "")
+	for _, err := range c.List(ctx, orders, Filter{Limit: -1}) {
+		errs["List"] = err
+	}
+	for name, err := range errs {
+		var rule *task.RuleError
+		if !errors.As(err, &rule) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 // TestReadingFromARedisThatIsAwayIsUnavailable. So is every call whose first request
 // can't be sent.
 func TestReadingFromARedisThatIsAwayIsUnavailable(t *testing.T) {

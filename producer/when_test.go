@@ -2,6 +2,7 @@ package producer
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,10 @@ func misusedTimes() map[string]struct {
 	when When
 	want string
 } {
-	seconds := int64(1796119200)
+	const seconds = 1796119200
+	const far = "due: must be at most 100 years ahead; got "
+	const before1971 = "due: must be in 1971 or later: an earlier time is one that was never set; got "
+	const noUnit = "due: must be at least 1ms: In takes a time.Duration, as in 30*time.Minute; got "
 	return map[string]struct {
 		when When
 		want string
@@ -26,6 +30,17 @@ func misusedTimes() map[string]struct {
 				"1970-01-21T18:55:19Z"},
 		"the first of such seconds": {At(time.UnixMilli(1_000_000_000)), "due: looks like Unix seconds"},
 		"the last of such seconds":  {At(time.UnixMilli(4_100_000_000)), "due: looks like Unix seconds"},
+		"a zero time and a delay":   {At(time.Time{}.Add(30 * time.Minute)), before1971 + "0001-01-01T00:30:00Z"},
+		"a zero column":             {At(time.Unix(0, 0)), before1971 + "1970-01-01T00:00:00Z"},
+		"the end of 1970":           {At(time.UnixMilli(31_536_000_000 - 1)), before1971 + "1970-12-31T23:59:59Z"},
+		"years before any time":     {At(time.Unix(math.MinInt64, 0)), before1971},
+		"years after any time":      {At(time.Unix(math.MaxInt64, 0)), "due: must be at most 100 years ahead"},
+		"a forgotten unit":          {In(30), noUnit + "30ns"},
+		"a larger one":              {In(1800), noUnit + "1.8µs"},
+		"less than a millisecond":   {In(time.Millisecond - 1), noUnit + "999.999µs"},
+		"a forgotten delay":         {In(0), "due: must be given; Now() is due now; got In(0)"},
+		"100 years and one unit":    {In(36525*24*time.Hour + 1), far + "876600h0m0.000000001s"},
+		"the longest delay":         {In(math.MaxInt64), far + "2562047h47m16.854775807s"},
 	}
 }
 
@@ -60,19 +75,39 @@ func TestAForgottenTimeIsRefused(t *testing.T) {
 	}
 }
 
-// TestThePastIsNow: a time long ago, or near the refused seconds, is valid.
+// TestAHundredYearsAre36525Days, to the millisecond: the largest delay is accepted however
+// many leap years lie ahead.
+func TestAHundredYearsAre36525Days(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	c := f.client()
+	const limit = 36525 * 24 * time.Hour
+	before := f.now()
+	due, err := c.Schedule(f.ctx(), request("a", In(limit)))
+	f.ok(err)
+	if ahead := due.UnixMilli() - before; ahead < limit.Milliseconds() {
+		t.Errorf("due %d ms ahead, want %d", ahead, limit.Milliseconds())
+	}
+	r, now := request("b", When{}), time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	for ahead, want := range map[time.Duration]bool{limit: true, limit + time.Millisecond: false} {
+		r.When = At(now.Add(ahead))
+		if err := r.Check(task.DefaultMaxPayload, now); (err == nil) != want {
+			t.Errorf("%s ahead: %v", ahead, err)
+		}
+	}
+}
+
+// TestThePastIsNow: a time long ago, since 1971, is valid.
 func TestThePastIsNow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	c := f.client()
 	for name, when := range map[string]When{
-		"now":              Now(),
-		"negative":         In(-time.Hour),
-		"last year":        At(time.Now().AddDate(-1, 0, 0)),
-		"the epoch":        At(time.UnixMilli(0)),
-		"before seconds":   At(time.UnixMilli(999_999_999)),
-		"after seconds":    At(time.UnixMilli(4_100_000_001)),
-		"before the epoch": At(time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)),
+		"now":                Now(),
+		"negative":           In(-time.Hour),
+		"last year":          At(time.Now().AddDate(-1, 0, 0)),
+		"less than a ms ago": In(-1),
+		"1971":               At(time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)),
 	} {
 		before := f.now()
 		due, err := c.Schedule(f.ctx(), request(name, when))

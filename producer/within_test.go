@@ -44,13 +44,13 @@ func (c teller) Write(b []byte) (int, error) {
 func TestACallEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, c *Client) error{
-		"schedule": func(ctx context.Context, c *Client) error { _, err := c.Schedule(ctx, request("a", In(0))); return err },
+		"schedule": func(ctx context.Context, c *Client) error { _, err := c.Schedule(ctx, request("a", Now())); return err },
 		"schedule many": func(ctx context.Context, c *Client) error {
-			return c.ScheduleMany(ctx, []Request{request("a", In(0))})[0].Err
+			return c.ScheduleMany(ctx, []Request{request("a", Now())})[0].Err
 		},
 		"cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, orders, "a") },
 		"reschedule": func(ctx context.Context, c *Client) error {
-			_, err := c.Reschedule(ctx, orders, "a", In(0))
+			_, err := c.Reschedule(ctx, orders, "a", Now())
 			return err
 		},
 		"get": func(ctx context.Context, c *Client) error { _, err := c.Get(ctx, orders, "a"); return err },

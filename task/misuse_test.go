@@ -18,6 +18,8 @@ func TestMisuse(t *testing.T) {
 		noNext  = "this delivery can't have a next step; a test of a handler must pass a function to NewDelivery"
 		seconds = "due: looks like Unix seconds that were taken for milliseconds; want " +
 			"time.Unix(1796119200, 0); got 1970-01-21T18:55:19Z"
+		before1971 = "due: must be in 1971 or later: an earlier time is one that was never set; got "
+
 		far = "due: must be at most 100 years ahead; got "
 	)
 	misuses := map[string]struct {
@@ -33,6 +35,16 @@ func TestMisuse(t *testing.T) {
 		},
 		"one by seconds":         {d.Next(time.UnixMilli(now.Unix()), nil), seconds},
 		"one by seconds as When": {d.NextWhen(At(time.UnixMilli(now.Unix())), nil), seconds},
+		"one at a zero column":   {d.Next(time.Unix(0, 0), nil), before1971 + "1970-01-01T00:00:00Z"},
+		"one after a zero time": {
+			d.Next(time.Time{}.Add(30*time.Minute), nil),
+			before1971 + "0001-01-01T00:30:00Z",
+		},
+		"one at no unit": {
+			d.NextWhen(In(30), nil),
+			"due: must be at least 1ms: In takes a time.Duration, as in 30*time.Minute; got 30ns",
+		},
+		"one in no time": {d.NextWhen(In(0), nil), "due: must be given; Now() is due now; got In(0)"},
 		"one in 2200": {
 			d.Next(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), nil),
 			far + "2200-01-01T00:00:00Z",
@@ -45,7 +57,7 @@ func TestMisuse(t *testing.T) {
 			d.WithMaxPayload(1).NextWhen(Now(), []byte("ab")),
 			"payload: must be at most 1 bytes (max_payload); got 2 bytes",
 		},
-		"the longest duration": {CheckWhen(In(math.MaxInt64), now), far + "2319-03-13T09:47:16Z"},
+		"the longest duration": {CheckWhen(In(math.MaxInt64), now), far + "2562047h47m16.854775807s"},
 		"a topic with a slash": {
 			CheckTopic("a/b"),
 			"topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 3 bytes with '/' at byte 1",

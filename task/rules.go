@@ -28,6 +28,9 @@ const (
 	MaxHeaderBytes = 64 << 10
 	// MaxYearsAhead is how far in the future a task may be due, in years.
 	MaxYearsAhead = 100
+	// MaxAhead is the same as a duration: 100 years of 365.25 days, whatever leap years lie
+	// ahead.
+	MaxAhead = 36525 * 24 * time.Hour
 	// ReservedHeaderPrefix is the prefix of the headers that duefleet sets itself.
 	ReservedHeaderPrefix = "x-duefleet-"
 )
@@ -131,11 +134,11 @@ func CheckHeaders(headers map[string]string) error {
 	return nil
 }
 
-// CheckDue returns a RuleError if due is more than 100 years after now. A time in the
-// past is allowed and means now.
+// CheckDue returns a RuleError if due is more than MaxAhead after now. A time in the past
+// is allowed and means now.
 func CheckDue(due, now time.Time) error {
-	if due.After(now.AddDate(MaxYearsAhead, 0, 0)) {
-		return &RuleError{"due", fmt.Sprintf("must be at most %d years ahead", MaxYearsAhead), due.UTC().Format(time.RFC3339)}
+	if due.After(now.Add(MaxAhead)) {
+		return tooFar(due.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -185,23 +188,60 @@ func CheckOptions(o Options) error {
 	return nil
 }
 
-// CheckWhen returns a RuleError if CheckDue refuses the due time as seen from now. It
-// also refuses the zero When, At of the zero time, and At of a value that looks like Unix
-// seconds.
+// CheckWhen returns a RuleError for a due time that Check refuses, and for At of an instant
+// more than MaxAhead after now.
 func CheckWhen(w When, now time.Time) error {
-	switch {
-	case w.IsZero():
-		return forgotten("no time")
-	case w.kind == whenAt && w.millis == time.Time{}.UnixMilli():
-		return forgotten("the zero time.Time")
-	case w.kind == whenAt && LooksLikeSeconds(w.millis):
-		rule := fmt.Sprintf("looks like Unix seconds that were taken for milliseconds; want time.Unix(%d, 0)", w.millis)
-		return &RuleError{"due", rule, time.UnixMilli(w.millis).UTC().Format(time.RFC3339)}
+	if err := w.Check(); err != nil || w.kind != whenAt {
+		return err
 	}
 	return CheckDue(w.Time(now), now)
 }
 
+// Check returns a RuleError for a due time that was probably forgotten or given in another
+// unit, and for a delay of more than MaxAhead. These are the rules of CheckWhen that need no
+// clock.
+func (w When) Check() error {
+	delay := time.Duration(w.n)
+	switch w.kind {
+	case whenNone:
+		return forgotten("no time")
+	case whenAt:
+		return checkInstant(w.n)
+	case whenIn:
+		switch {
+		case delay == 0:
+			return forgotten("In(0)")
+		case delay > 0 && delay < time.Millisecond:
+			return &RuleError{"due", "must be at least 1ms: In takes a time.Duration, as in 30*time.Minute", delay.String()}
+		case delay > MaxAhead:
+			return tooFar(delay.String())
+		}
+	}
+	return nil
+}
+
+// earliest is the first instant that is a due time, in Unix ms: 1971-01-01T00:00:00Z.
+const earliest = 365 * 24 * 3600 * 1000
+
+func checkInstant(millis int64) error {
+	at := time.UnixMilli(millis).UTC().Format(time.RFC3339)
+	switch {
+	case millis == time.Time{}.UnixMilli():
+		return forgotten("the zero time.Time")
+	case LooksLikeSeconds(millis):
+		rule := fmt.Sprintf("looks like Unix seconds that were taken for milliseconds; want time.Unix(%d, 0)", millis)
+		return &RuleError{"due", rule, at}
+	case millis < earliest:
+		return &RuleError{"due", "must be in 1971 or later: an earlier time is one that was never set", at}
+	}
+	return nil
+}
+
 func forgotten(got string) error { return &RuleError{"due", "must be given; Now() is due now", got} }
+
+func tooFar(got string) error {
+	return &RuleError{"due", fmt.Sprintf("must be at most %d years ahead", MaxYearsAhead), got}
+}
 
 // LooksLikeSeconds reports whether a number given as Unix milliseconds is probably Unix
 // seconds of 2001 to 2099. As milliseconds it lies in January or February 1970, where no

@@ -1,35 +1,52 @@
 package task
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // When is a due time: Now, In a delay, or At an instant. The zero value breaks a rule, so
-// that a forgotten due time doesn't mean now.
+// that a forgotten due time doesn't mean now. Wait and Instant say which of them it is, for
+// example to a fake of a producer in a test.
 type When struct {
-	kind   whenKind
-	millis int64 // At: Unix ms; In: ms from Redis's now
+	kind whenKind
+	// n is Unix ms of At, and the delay of In in ns.
+	n int64
 }
 
 type whenKind uint8
 
 const (
 	whenNone whenKind = iota
+	whenNow
 	whenIn
 	whenAt
 )
 
 // Now means due at once.
-func Now() When { return In(0) }
+func Now() When { return When{kind: whenNow} }
 
-// In means d from now by the clock of the Redis that stores the task, cut to the
-// millisecond. 0 and a negative d mean due now.
-func In(d time.Duration) When { return When{whenIn, d.Milliseconds()} }
+// In means d from now by the clock of the Redis that stores the task. d is cut to the
+// millisecond, and at most MaxAhead. A negative d means due now. 0 breaks a rule, and so does
+// less than a millisecond: In(30) is 30 nanoseconds. For a moment that may be near, use At
+// instead of In(time.Until(moment)).
+func In(d time.Duration) When { return When{whenIn, int64(d)} }
 
-// At means the instant t, cut to the millisecond, at most 100 years ahead. A time in the
+// At means the instant t, cut to the millisecond, at most MaxAhead from now. A time in the
 // past means due now.
 //
-// The zero time.Time breaks a rule. So does an instant from 1970-01-12 to 1970-02-17:
-// time.UnixMilli returns such an instant if it is given Unix seconds.
-func At(t time.Time) When { return When{whenAt, t.UnixMilli()} }
+// A time before 1971 breaks a rule. Such a time was mostly never set: the zero time.Time,
+// time.Unix(0, 0), or Unix seconds that were given to time.UnixMilli.
+func At(t time.Time) When {
+	const most = math.MaxInt64/1000 - 1 // seconds: beyond them UnixMilli overflows
+	switch s := t.Unix(); {
+	case s > most:
+		return When{whenAt, math.MaxInt64}
+	case s < -most:
+		return When{whenAt, math.MinInt64}
+	}
+	return When{whenAt, t.UnixMilli()}
+}
 
 // IsZero reports whether w is the zero value, which is no due time.
 func (w When) IsZero() bool { return w.kind == whenNone }
@@ -37,31 +54,35 @@ func (w When) IsZero() bool { return w.kind == whenNone }
 // Time returns the due time of a task that is stored at now. It returns the zero time for
 // the zero When.
 func (w When) Time(now time.Time) time.Time {
-	switch w.kind {
-	case whenIn:
-		return now.Add(w.wait())
-	case whenAt:
-		return time.UnixMilli(w.millis)
+	if wait, relative := w.Wait(); relative {
+		return now.Add(wait)
 	}
-	return time.Time{}
+	at, _ := w.Instant()
+	return at
 }
 
-// Wait returns the delay of In, and false for a When that isn't relative.
+// Wait returns the delay of In, or 0 for Now. It returns false for At and the zero When.
 func (w When) Wait() (d time.Duration, relative bool) {
 	if w.kind != whenIn {
-		return 0, false
+		return 0, w.kind == whenNow
 	}
-	return w.wait(), true
+	return time.Duration(w.n).Truncate(time.Millisecond), true
 }
 
-func (w When) wait() time.Duration { return time.Duration(w.millis) * time.Millisecond }
+// Instant returns the time of At. It returns false for Now, In and the zero When.
+func (w When) Instant() (t time.Time, absolute bool) {
+	if w.kind != whenAt {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(w.n), true
+}
 
 func (w When) String() string {
-	switch w.kind {
-	case whenIn:
-		return "in " + w.wait().String()
-	case whenAt:
-		return "at " + time.UnixMilli(w.millis).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+	if wait, relative := w.Wait(); relative {
+		return "in " + wait.String()
+	}
+	if at, absolute := w.Instant(); absolute {
+		return "at " + at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 	}
 	return "no time"
 }

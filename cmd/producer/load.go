@@ -359,7 +359,7 @@ func (l *loader) do(ctx context.Context, batch []*ndjson.Request) {
 		if err != nil && !errors.Is(err, task.ErrExists) && !errors.Is(err, task.ErrInvalid) {
 			l.failure.CompareAndSwap(nil, &err)
 		}
-		batch[i].Reply(batch[i].Due.Past(result.Due) > pastDue, err)
+		batch[i].Reply(ndjson.Past(batch[i].When, result.Due) > pastDue, err)
 	}
 }
 

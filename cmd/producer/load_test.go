@@ -231,7 +231,7 @@ func TestLoadFile(t *testing.T) {
 func TestLoadPastDue(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
-	input := `{"id":"o-1","at":1}
+	input := `{"id":"o-1","at":31536000000}
 {"id":"o-2","in":"-2h"}
 {"id":"o-3","in":"-1m"}
 {"id":"o-4","in":"1h"}

@@ -23,7 +23,10 @@ func TestRulesFromOutside(t *testing.T) {
 		{"--header", "k=" + strings.Repeat("v", 65000)},
 		{"--header", "x-due=v"},
 		{"--header", "k="},
-		{"--at", "-1"},
+		{"--at", "31536000000"},
+		{"--in", "0s"},
+		{"--in", "-1h"},
+		{"--in", "36525d"},
 		{"--at", time.Now().AddDate(99, 11, 0).UTC().Format(time.RFC3339)},
 	}
 	beyond := []struct {
@@ -50,7 +53,13 @@ func TestRulesFromOutside(t *testing.T) {
 		{[]string{"--header", "k=\xff"}, "header k: must be valid UTF-8; got 1 byte"},
 		{[]string{"--header", "k=" + strings.Repeat("v", 65536)},
 			"headers: must be at most 65536 bytes of keys and values together; got 65537 bytes"},
-		{[]string{"--in", "36600d"}, "due: must be at most 100 years ahead; got 21"},
+		{[]string{"--in", "36525d1ms"}, "due: must be at most 100 years ahead; got 876600h0m0.001s"},
+		{[]string{"--in", "30us"}, "due: must be at least 1ms"},
+		{[]string{"--at", "0"},
+			"due: must be in 1971 or later: an earlier time is one that was never set; got 1970-01-01T00:00:00Z"},
+		{[]string{"--at", "-1"}, "due: must be in 1971 or later"},
+		{[]string{"--at", "0001-01-01T00:00:00Z"}, "due: must be given"},
+		{[]string{"--at", "1970-06-01T00:00:00Z"}, "due: must be in 1971 or later"},
 		{[]string{"--at", "9999-12-31T23:59:59Z"}, "due: must be at most 100 years ahead; got 9999-12-31T23:59:59Z"},
 		{[]string{"--at", "9223372036854775807"}, "due: must be at most 100 years ahead; got 292278994-08-17"},
 	}
@@ -98,13 +107,22 @@ func TestPayloadRule(t *testing.T) {
 	}
 }
 
-// TestRescheduleRule: a due time too far ahead leaves the task as it is.
+// TestRescheduleRule: a due time that breaks a rule leaves the task as it is.
 func TestRescheduleRule(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--at", "4099802400000")
-	wantError(t, c.run("", "reschedule", "--topic", "orders", "--id", "o-1", "--in", "36600d"), 1,
-		"due: must be at most 100 years ahead")
+	for _, row := range []struct {
+		flag, value, want string
+		code              int
+	}{
+		{"--in", "36600d", "due: must be at most 100 years ahead", 1},
+		{"--at", "0", "due: must be in 1971 or later", 1},
+		{"--in", "0", "want a duration with a unit, as in 30s, 30m or 2d; 0s is now", 2},
+		{"--in", "-0", "want a duration with a unit", 2},
+	} {
+		wantError(t, c.run("", "reschedule", "--topic", "orders", "--id", "o-1", row.flag, row.value), row.code, row.want)
+	}
 	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["due_ms"] != json.Number("4099802400000") {
 		t.Errorf("due %v", got["due_ms"])
 	}

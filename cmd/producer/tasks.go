@@ -158,7 +158,7 @@ with 3 if there is no such task.`,
 type dueFlags struct{ in, at string }
 
 func (d *dueFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&d.in, "in", "", "due this long after Redis's now: 30m, 1h30m, 500ms, 2d")
+	f.StringVar(&d.in, "in", "", "due this long after Redis's now: 30m, 1h30m, 500ms, 2d; 0s is now")
 	f.StringVar(&d.at, "at", "", "due at this time: RFC 3339, or Unix milliseconds (not seconds)")
 }
 
@@ -171,11 +171,11 @@ func (d *dueFlags) set(f *pflag.FlagSet, r *ndjson.Request) error {
 	if f.Changed("at") {
 		name, value = "at", d.at
 	}
-	due, err := ndjson.ParseDue(name, value)
+	due, err := duetime.When(name, value)
 	if err != nil {
 		return cli.UsageError(fmt.Sprintf("--%s %q: %v", name, ndjson.Clip(value), err))
 	}
-	r.SetDue(due)
+	r.When = due
 	return nil
 }
 
@@ -274,12 +274,12 @@ type dueOutput struct {
 	DueMillis int64  `json:"due_ms"`
 
 	verb string
-	past time.Duration // see ndjson.Due.Past
+	past time.Duration // see ndjson.Past
 }
 
 func newDueOutput(r *ndjson.Request, due time.Time) dueOutput {
 	return dueOutput{named: newNamed(r), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.Verb,
-		past: r.Due.Past(due)}
+		past: ndjson.Past(r.When, due)}
 }
 
 func (o dueOutput) text() string { return fmt.Sprintf("%sd %s, due %s", o.verb, o.named, o.Due) }

@@ -11,6 +11,8 @@ import (
 // SpanForm describes the durations that Span accepts.
 const SpanForm = "want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years"
 
+const unitForm = "want a duration with a unit, as in 30s, 30m or 2d"
+
 // day has no unit in the time package, since some days have 23 or 25 hours. Here it is
 // always 24 hours.
 const day = 24 * time.Hour
@@ -24,7 +26,7 @@ func Span(text string) (time.Duration, error) {
 		return d, nil
 	}
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		return 0, errors.New("want a duration with a unit, as in 30s, 30m or 2d")
+		return 0, errors.New(unitForm)
 	}
 	unsigned := strings.TrimLeft(text, "+-")
 	if len(text)-len(unsigned) > 1 {
@@ -67,5 +69,5 @@ func daysAndRest(text string) (time.Duration, bool) {
 func floatDays(text string) (time.Duration, bool) {
 	days, found := strings.CutSuffix(text, "d")
 	n, err := strconv.ParseFloat(days, 64)
-	return time.Duration(math.Round(n * float64(day))), found && err == nil && math.Abs(n) <= 36500
+	return time.Duration(math.Round(n * float64(day))), found && err == nil && math.Abs(n) <= 36525
 }

@@ -24,9 +24,6 @@ const (
 	HeaderIn = task.ReservedHeaderPrefix + "in"
 )
 
-// farthest is how far ahead a task may be due: 100 years of 365.25 days.
-const farthest = 36525 * 24 * time.Hour
-
 // due is when a message asks to be delivered.
 type due struct {
 	when shard.When
@@ -79,7 +76,7 @@ func delay(value any) (due, error) {
 	if err != nil {
 		return due{}, err
 	}
-	if ms > farthest.Milliseconds() {
+	if ms > task.MaxAhead.Milliseconds() {
 		return due{}, tooFar()
 	}
 	if ms <= 0 {
@@ -162,14 +159,11 @@ func span(value any) (due, error) {
 	if !ok {
 		return due{}, fmt.Errorf("must be text; %s", duetime.SpanForm)
 	}
-	d, err := duetime.Span(text)
-	switch {
-	case err != nil:
-		return due{}, err
-	case d > farthest:
-		return due{}, tooFar()
+	when, err := duetime.When("in", text)
+	if err == nil {
+		err = when.Check()
 	}
-	return due{when: shard.In(d)}, nil
+	return due{when: shard.WhenOf(when)}, err
 }
 
 // instant reads HeaderDue: Unix ms as a number or as text, RFC 3339, or an AMQP timestamp.
@@ -191,15 +185,15 @@ func instant(value any) (due, error) {
 	if at.Unix() > mostMillis/1000 {
 		return due{}, tooFar() // also beyond what UnixMilli can return
 	}
-	ms := max(at.UnixMilli(), 1) // the past means now, and 0 stands for a relative time
-	return due{when: shard.At(time.UnixMilli(ms)), at: ms}, nil
+	when := task.At(at)
+	return due{when: shard.WhenOf(when), at: at.UnixMilli()}, when.Check()
 }
 
 // mostMillis is the latest due time that Redis's scripts take.
 const mostMillis = 1<<48 - 1
 
 // far reports whether an absolute due time is too far ahead, seen from Redis's now in ms.
-func (d due) far(now int64) bool { return d.at > now+farthest.Milliseconds() }
+func (d due) far(now int64) bool { return d.at > now+task.MaxAhead.Milliseconds() }
 
 func text(value any) (string, bool) {
 	switch v := value.(type) {

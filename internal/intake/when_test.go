@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 // TestDelaysAreReadAsByTheDelayedExchange: see get_delay in
@@ -76,12 +77,12 @@ func TestOtherDueTimes(t *testing.T) {
 		value any
 		want  due
 	}{
-		{HeaderIn, "30m", in(30 * time.Minute)}, {HeaderIn, "1d12h", in(36 * time.Hour)}, {HeaderIn, "0", in(0)},
+		{HeaderIn, "30m", in(30 * time.Minute)}, {HeaderIn, "1d12h", in(36 * time.Hour)}, {HeaderIn, "0s", in(0)},
 		{HeaderIn, []byte("500ms"), in(500 * time.Millisecond)}, {HeaderIn, "-1h", in(-time.Hour)},
-		{HeaderIn, "36525d", in(farthest)},
+		{HeaderIn, "36525d", in(task.MaxAhead)},
 		{HeaderDue, int64(1796119200123), at(1796119200123)}, {HeaderDue, "1796119200123", at(1796119200123)},
 		{HeaderDue, "2026-12-01T10:00:00.123Z", at(1796119200123)}, {HeaderDue, time.Unix(1796119200, 0), at(1796119200000)},
-		{HeaderDue, int32(-5), at(1)}, {HeaderDue, uint8(0), at(1)}, {HeaderDue, int64(mostMillis), at(mostMillis)},
+		{HeaderDue, int64(31_536_000_000), at(31_536_000_000)}, {HeaderDue, int64(mostMillis), at(mostMillis)},
 	} {
 		if got, err := dueOf(map[string]any{row.name: row.value}); err != nil || got != row.want {
 			t.Errorf("%s %v: got %+v, %v", row.name, row.value, got, err)
@@ -94,7 +95,9 @@ func TestOtherDueTimes(t *testing.T) {
 		{HeaderIn, "30"}, {HeaderIn, 30.0}, {HeaderIn, int64(30)}, {HeaderIn, "36526d"}, {HeaderIn, "soon"}, {HeaderIn, ""},
 		{HeaderIn, nil}, {HeaderDue, "soon"}, {HeaderDue, 1.8e12}, {HeaderDue, true}, {HeaderDue, nil},
 		{HeaderDue, int64(1796119200)}, {HeaderDue, int64(mostMillis + 1000)}, {HeaderDue, int64(math.MaxInt64)},
-		{HeaderDue, time.Unix(math.MaxInt64, 0)},
+		{HeaderDue, time.Unix(math.MaxInt64, 0)}, {HeaderIn, "0"}, {HeaderIn, "-0"}, {HeaderIn, "30us"},
+		{HeaderIn, "36525d1ms"}, {HeaderDue, int32(-5)}, {HeaderDue, uint8(0)}, {HeaderDue, "0"},
+		{HeaderDue, time.Time{}}, {HeaderDue, time.Unix(0, 0)}, {HeaderDue, int64(31_536_000_000 - 1)},
 	} {
 		if got, err := dueOf(map[string]any{row.name: row.value}); err == nil {
 			t.Errorf("%s %v: got %+v", row.name, row.value, got)
@@ -115,7 +118,7 @@ func TestOtherDueTimes(t *testing.T) {
 func TestFarAheadIsSeenFromRedis(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UnixMilli()
-	limit := now + farthest.Milliseconds()
+	limit := now + task.MaxAhead.Milliseconds()
 	for at, want := range map[int64]bool{limit: false, limit + 1: true, 1: false} {
 		if got := (due{at: at}).far(now); got != want {
 			t.Errorf("%d ms from the limit: %v", at-limit, got)

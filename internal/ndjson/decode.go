@@ -18,7 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/duefleet/duefleet/internal/duetime"
-	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
 )
 
 // Decoder turns lines of NDJSON into requests for one topic. It also checks the rules
@@ -73,7 +73,7 @@ func (f *taskLine) fill(r *Request) error {
 		return err
 	}
 	payload, err := f.payload()
-	r.SetDue(due)
+	r.When = due
 	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.contentType(), f.headers()
 	return err
 }
@@ -88,15 +88,15 @@ func (f *taskLine) contentType() string {
 }
 
 // due returns the due time. Exactly one of its two fields must be given.
-func (f *taskLine) due() (due Due, err error) {
+func (f *taskLine) due() (due task.When, err error) {
 	switch {
 	case f.In.ok && f.At.ok:
 		return due, errors.New("in, at: only one of them may be given")
 	case f.In.ok:
-		due, err = ParseDue("in", f.In.value)
+		due, err = duetime.When("in", f.In.value)
 		return due, inField("in", err)
 	case f.At.ok:
-		due, err = ParseDue("at", string(f.At.value))
+		due, err = duetime.When("at", string(f.At.value))
 		return due, inField("at", err)
 	default:
 		return due, errors.New("in, at: one of them is needed")
@@ -286,38 +286,7 @@ func fieldsOf(line any) iter.Seq2[string, bool] {
 	}
 }
 
-// Due is a due time as given by a user: an instant, or if relative a duration from
-// Redis's now.
-type Due struct {
-	relative bool
-	at       time.Time
-	in       time.Duration
-}
-
-// ParseDue parses a due time. Field is "in" or "at".
-func ParseDue(field, value string) (due Due, err error) {
-	if due.relative = field == "in"; due.relative {
-		due.in, err = duetime.Span(value)
-	} else {
-		due.at, err = duetime.At(value)
-	}
-	return due, err
-}
-
-// when converts d for the producer library.
-func (d Due) when() producer.When {
-	if d.relative {
-		return producer.In(d.in)
-	}
-	return producer.At(d.at)
-}
-
-// Past returns how long before Redis's now the due time was when its task was stored.
-// Such a task is due at stored, which is Redis's now. If the due time wasn't in the past,
-// Past returns 0 or less.
-func (d Due) Past(stored time.Time) time.Duration {
-	if d.relative {
-		return -d.in
-	}
-	return stored.Sub(d.at)
-}
+// Past returns how long before Redis's now a due time was when its task was stored. Such a
+// task is due at stored, which is Redis's now. If the due time wasn't in the past, Past
+// returns 0 or less.
+func Past(when task.When, stored time.Time) time.Duration { return stored.Sub(when.Time(stored)) }

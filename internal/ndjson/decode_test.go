@@ -56,7 +56,10 @@ func TestDecodeLine(t *testing.T) {
 			producer.Request{ID: "o-1", When: at, Options: task.Options{RoutingKey: "k", Priority: 255,
 				Expiration: 90 * time.Minute, CorrelationID: "c", ReplyTo: "q"}},
 		},
-		"no headers": {`{"id":"o-1","at":1796119200000,"headers":{}}`, producer.Request{ID: "o-1", When: at}},
+		"now":         {`{"id":"o-1","in":"0s"}`, producer.Request{ID: "o-1", When: producer.Now()}},
+		"the longest": {`{"id":"o-1","in":"36525d"}`, producer.Request{ID: "o-1", When: producer.In(36525 * 24 * time.Hour)}},
+		"the past":    {`{"id":"o-1","in":"-1h"}`, producer.Request{ID: "o-1", When: producer.In(-time.Hour)}},
+		"no headers":  {`{"id":"o-1","at":1796119200000,"headers":{}}`, producer.Request{ID: "o-1", When: at}},
 	} {
 		got, err := testDecoder().Decode([]byte(test.line))
 		if err != nil {
@@ -161,6 +164,12 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id":"o-1","in":"1m","reply_to":"amq.rabbitmq.reply-to"}`: "reply_to: must be a queue that others can reach",
 		`{"id":"o-1","in":"36600d"}`:                                "due: must be at most 100 years ahead",
 		`{"id":"o-1","at":9223372036854775807}`:                     "due: must be at most 100 years ahead",
+		`{"id":"o-1","in":"36525d1ms"}`:                             "due: must be at most 100 years ahead",
+		`{"id":"o-1","in":"0"}`:                                     "in: want a duration with a unit",
+		`{"id":"o-1","in":"30us"}`:                                  "due: must be at least 1ms",
+		`{"id":"o-1","at":0}`:                                       "due: must be in 1971 or later",
+		`{"id":"o-1","at":"0"}`:                                     "due: must be in 1971 or later",
+		`{"id":"o-1","at":"0001-01-01T00:00:00Z"}`:                  "due: must be given",
 	} {
 		_, err := testDecoder().Decode([]byte(line))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -41,7 +41,6 @@ type Request struct {
 	producer.Request
 	// Verb is schedule, reschedule, cancel or get.
 	Verb string
-	Due  Due // the source of When
 
 	// Line is the line's number in the stream, from 1. End is the offset in bytes at which
 	// it ends. Both are 0 outside a stream.
@@ -53,9 +52,6 @@ type Request struct {
 	weight int64         // share of the memory budget, in bytes
 	done   chan struct{} // closed when there is an answer
 }
-
-// SetDue sets when the task is due.
-func (r *Request) SetDue(due Due) { r.Due, r.When = due, due.when() }
 
 // Reply sets the result of a request of a stream. It must be called exactly once.
 func (r *Request) Reply(answer any, err error) {

@@ -275,7 +275,7 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 	go func() { ended <- c.Run(ctx) }()
 	for _, id := range []string{"parked", "again"} {
 		if _, err := w.recorder.Client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id,
-			When: producer.In(0)}); err != nil {
+			When: producer.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	}

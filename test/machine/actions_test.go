@@ -57,7 +57,10 @@ func (m *machine) drawWhen(t *rapid.T) request {
 
 func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 	when := producer.At(time.UnixMilli(o.when.millis))
-	if o.when.relative {
+	switch {
+	case o.when.relative && o.when.millis == 0:
+		when = producer.Now()
+	case o.when.relative:
 		when = producer.In(time.Duration(o.when.millis) * time.Millisecond)
 	}
 	var due time.Time

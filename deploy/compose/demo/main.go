@@ -60,7 +60,7 @@ func produce(ctx context.Context) error {
 	run := time.Now().UnixMilli() // unique, so that a restart repeats no ID
 	for n := 0; ; n++ {
 		id := fmt.Sprintf("order-%d-%d", run, n)
-		wait := time.Duration(rand.Int64N(int64(longest)))
+		wait := time.Millisecond + time.Duration(rand.Int64N(int64(longest)))
 		if _, err := client.Schedule(ctx, producer.Request{Topic: topic, ID: id, When: producer.In(wait),
 			Payload: []byte(id)}); err != nil {
 			return err

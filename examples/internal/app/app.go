@@ -50,11 +50,14 @@ func (cfg Config) options() *redis.UniversalOptions {
 	}
 }
 
-// In schedules a task that is due in some minutes. It replaces a task with the same ID.
+// In schedules a task that is due in some minutes; 0 is now. It replaces a task with the
+// same ID.
 func (a *App) In(ctx context.Context, id string, minutes float64, payload string) error {
-	_, err := a.Schedule(ctx, producer.Request{
-		Topic: a.Topic, ID: id, When: producer.In(a.Minutes(minutes)), Payload: []byte(payload),
-	})
+	when := producer.In(a.Minutes(minutes))
+	if minutes == 0 {
+		when = producer.Now()
+	}
+	_, err := a.Schedule(ctx, producer.Request{Topic: a.Topic, ID: id, When: when, Payload: []byte(payload)})
 	return err
 }
 
