@@ -245,8 +245,8 @@ func TestDoctorTriesEveryCommand(t *testing.T) {
 		t.Fatalf("no scripts: %v", err)
 	}
 	tried := file(t, "internal/doctor/rights.go")
-	theirs := []string{"allow_next.lua", "check_delivery.lua", "clear.lua", "done.lua", "lib_history.lua", "lib_prune.lua", "list.lua",
-		"note.lua", "older.lua", "requeue.lua"}
+	theirs := []string{"allow_next.lua", "check_delivery.lua", "clear.lua", "done.lua", "lib_history.lua",
+		"lib_prune.lua", "list.lua", "note.lua", "older.lua", "requeue.lua"}
 	for _, path := range scripts {
 		if slices.Contains(theirs, filepath.Base(path)) {
 			continue
