@@ -92,18 +92,18 @@ func changes() map[string]struct {
 			w.t.Fatal(err)
 		}
 	}
-	schedule := func(w *fixture, in time.Duration) {
-		w.request(producer.Request{ID: "a", Payload: []byte("second"), When: producer.In(in)})
+	schedule := func(w *fixture, when producer.When) {
+		w.request(producer.Request{ID: "a", Payload: []byte("second"), When: when})
 	}
 	return map[string]row{
 		"cancelled":               {func(w *fixture, _ *gate) { cancel(w) }, []string{"first/1"}},
-		"replaced by a later one": {func(w *fixture, _ *gate) { schedule(w, time.Hour) }, []string{"first/1"}},
+		"replaced by a later one": {func(w *fixture, _ *gate) { schedule(w, producer.In(time.Hour)) }, []string{"first/1"}},
 		"replaced by one that is delivered": {func(w *fixture, g *gate) {
-			schedule(w, 0)
+			schedule(w, producer.Now())
 			wait.For(w.t, "the second is handled", func() bool { return len(g.payloads()) == 2 })
 		}, []string{"first/1", "second/1"}},
 		"replaced by one that is cancelled": {func(w *fixture, _ *gate) {
-			schedule(w, time.Hour)
+			schedule(w, producer.In(time.Hour))
 			cancel(w)
 		}, []string{"first/1"}},
 		"moved": {func(w *fixture, _ *gate) {

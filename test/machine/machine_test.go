@@ -239,18 +239,18 @@ func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *interceptor
 		m.prelude(t)
 	}
 	t.Repeat(map[string]func(*rapid.T){
-		"produce":       m.produce,
-		"produce more":  m.produce,
-		"poll":          m.poll,
-		"move":          m.move,
-		"change":        m.change,
-		"step":          m.step,
-		"go on":         m.goOn,
-		"go on again":   m.goOn,
-		"go on and on":  m.goOn,
-		"break":         m.breakDown,
-		"let time pass": m.pass,
-		"operate":       m.operate,
+		"produce":         m.produce,
+		"produce more":    m.produce,
+		"a scanner polls": m.poll,
+		"move":            m.move,
+		"change":          m.change,
+		"step":            m.step,
+		"go on":           m.goOn,
+		"go on again":     m.goOn,
+		"go on and on":    m.goOn,
+		"break":           m.breakDown,
+		"let time pass":   m.pass,
+		"operate":         m.operate,
 	})
 	m.drain(t)
 }
