@@ -111,7 +111,7 @@ func changes() map[string]struct {
 			if err != nil && !errors.Is(err, task.ErrNotFound) {
 				w.t.Fatal(err)
 			}
-		}, []string{"first/1"}},
+		}, []string{"first/1", "first/2"}},
 	}
 }
 
@@ -315,6 +315,63 @@ func TestANextStepHasNoHeaderMore(t *testing.T) {
 		if !maps.Equal(d.Headers, headers) {
 			t.Errorf("%s has %d headers: %v", d.Payload, len(d.Headers), d.Headers)
 		}
+	}
+}
+
+// TestACancelReachesAnOlderVersionThatWaitsInTheQueue: no consumer runs while the task is
+// delivered, stored again and cancelled. The older version is neither tried again nor
+// followed by a next step.
+func TestACancelReachesAnOlderVersionThatWaitsInTheQueue(t *testing.T) {
+	t.Parallel()
+	cancels := map[string]func(w *fixture) error{
+		"Cancel":     func(w *fixture) error { return w.producer.Cancel(t.Context(), orders, "a") },
+		"CancelMany": func(w *fixture) error { return w.producer.CancelMany(t.Context(), orders, []string{"a"})[0] },
+	}
+	ends := map[string]func(d task.Delivery) error{
+		"fails":      func(task.Delivery) error { return errTest },
+		"is a chain": func(d task.Delivery) error { return d.NextWhen(task.Now(), nil) },
+	}
+	for by, cancel := range cancels {
+		for how, end := range ends {
+			for _, remember := range []time.Duration{0, -1} {
+				t.Run(fmt.Sprintf("%s, the handler %s, remember %d", by, how, remember), func(t *testing.T) {
+					t.Parallel()
+					w := newFixture(t)
+					w.lease("a")()
+					w.request(producer.Request{ID: "a", Payload: []byte("second"), When: producer.In(time.Hour)})
+					w.ok(cancel(w))
+					var seen log
+					c := w.consume(Config{Policy: Fixed(0, 5), Remember: remember, Handler: func(_ context.Context,
+						d task.Delivery) error {
+						seen.add(d)
+						return end(d)
+					}})
+					wait.For(t, "the delivery is dealt with", func() bool { return counted(c, superseded)+counted(c, done) == 1 })
+					if _, there := w.stored("a"); there || seen.of("a") != 1 || counted(c, retried) != 0 {
+						t.Errorf("stored: %t, handled %d times", there, seen.of("a"))
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestARescheduleThatFindsNoTaskMovesNoStep: the next step is due when its handler asked for
+// it.
+func TestARescheduleThatFindsNoTaskMovesNoStep(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.lease("a")()
+	c := w.consume(Config{Handler: func(ctx context.Context, d task.Delivery) error {
+		if _, err := w.producer.Reschedule(ctx, orders, "a", producer.In(time.Second)); !errors.Is(err, task.ErrNotFound) {
+			t.Errorf("moved what is not stored: %v", err)
+		}
+		return d.NextWhen(task.In(30*24*time.Hour), nil)
+	}})
+	wait.For(t, "the handler is done", func() bool { return counted(c, done) == 1 })
+	s, there := w.stored("a")
+	if left := time.Until(s.Due); !there || left < 29*24*time.Hour {
+		t.Errorf("stored: %t, due in %s", there, left)
 	}
 }
 

@@ -64,13 +64,6 @@ func TestWhatBeginsAgainHasAnotherFirstDue(t *testing.T) {
 			w.ok(err)
 		}, nil},
 		"another schedule": {never, func(w *fixture) { w.schedule("a", "new") }, nil},
-		"a reschedule while its handler runs": {never, nil, func(w *fixture, _ task.Delivery, _ int) error {
-			wait.For(w.t, "the scanner has settled", func() bool { _, there := w.stored("a"); return !there })
-			if _, err := w.producer.Reschedule(w.t.Context(), orders, "a", producer.Now()); !errors.Is(err, task.ErrNotFound) {
-				w.t.Errorf("rescheduled: %v", err)
-			}
-			return errTest
-		}},
 		"a next step of a retry": {0, nil, func(_ *fixture, d task.Delivery, attempt int) error {
 			if attempt == 1 {
 				return errTest

@@ -111,7 +111,6 @@ func (f following) due(now int64, here time.Time) int64 {
 type permit struct {
 	allowed bool  // false: the producer cancelled or replaced the task.
 	due     int64 // when the retry or next step is due, in ms.
-	moved   bool  // the producer rescheduled the task meanwhile, to due.
 }
 
 // allow asks whether f may follow the delivery of t, and when it is due.
@@ -125,7 +124,6 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (at permit
 		next = max(f.due(notBefore(now, t.Due.UnixMilli()), s.clock()), t.Due.UnixMilli()+1)
 	}
 	at.due, at.allowed, err = s.Topic(t.Topic).AllowNext(ctx, delivered(t), next, max(s.window, chainWindow))
-	at.moved = !f.park && at.due != next
 	return at, err
 }
 
@@ -144,8 +142,7 @@ func notBefore(now, due int64) int64 {
 
 // mark returns the value of shard.HeaderNext for f, or "" for none. A retry and a parked
 // task keep the time when the task was due first. A parked task keeps the due time of the
-// delivery, too. A next step, and a retry that the producer rescheduled, have a first due
-// time of their own.
+// delivery, too. A next step has a first due time of its own.
 func (f following) mark(t *task.Task, at permit) string {
 	first := t.FirstDue.UnixMilli()
 	switch {
@@ -153,8 +150,6 @@ func (f following) mark(t *task.Task, at permit) string {
 		return shard.NextMark(first, t.Due.UnixMilli())
 	case f.attempts == 0:
 		return shard.NextMark(at.due, at.due)
-	case at.moved:
-		return ""
 	}
 	return shard.NextMark(first, at.due)
 }

@@ -24,9 +24,9 @@ func named(topic, id string, err error) error {
 }
 
 // Cancel removes a task in any state. After it returned nil or task.ErrNotFound, no later
-// claim delivers the task. Package consumer stores no retry or next step of it, even if a
-// handler has the task now. A message that is on its way to RabbitMQ at this moment may
-// still arrive.
+// claim delivers the task. Package consumer stores no retry or next step of it. That holds
+// for a task that a handler has now, and for an older version that waits in the queue. A
+// message that is on its way to RabbitMQ at this moment may still arrive.
 //
 // Errors:
 //   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.
@@ -48,8 +48,8 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 // Reschedule gives a stored task a new due time and returns that time by Redis's clock. The
 // rest of the task stays. Attempts count from 1 again, and a parked task waits again.
 //
-// A consumer of package consumer may have the task at that moment. If its handler fails,
-// the task is tried again at the new time.
+// A call that returns task.ErrNotFound changes nothing: neither a retry nor a next step of a
+// consumer that has the task.
 //
 // Errors:
 //   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.

@@ -21,9 +21,9 @@ const (
 )
 
 // Cancel removes a task in any state, or returns task.ErrNotFound. It deletes from the
-// old shard, then from the new one, which notes the ID. A consumer may have the task, or
-// may have had it. Then Cancel leaves it a note, and also removes what the consumer
-// stored before it could see the note.
+// old shard, then from the new one, which notes the ID. A consumer may have an older version
+// of the task, in a handler or in its queue. So Cancel leaves it a note, and also removes
+// what the consumer stored before it could see the note.
 func (r *Router) Cancel(ctx context.Context, id string) error {
 	return r.cancel(ctx, []string{id}, 1)[0]
 }
@@ -67,14 +67,11 @@ type cancelling struct {
 
 // cancelled has the findings of all tries about one task.
 type cancelled struct {
-	found shard.Withdrawn
+	found bool
 	at    int64 // the time in ms, by the clock of its shard
 	begun bool  // the cancel is partly done
 	err   error
 }
-
-// wantsNote reports whether a consumer may have the task, or may have had it.
-func (c *cancelled) wantsNote() bool { return c.found.History || c.found.Tried || !c.found.There }
 
 // shardOf is Placement.Old or Placement.New.
 type shardOf func(p shard.Placement, id string) int
@@ -84,13 +81,12 @@ func (r *Router) cancel(ctx context.Context, ids []string, perScript int) []erro
 	c := cancelling{router: r, ids: ids, perScript: perScript, tasks: make([]cancelled, len(ids))}
 	all := upTo(len(ids))
 	c.remove(ctx, all)
-	noted := slices.DeleteFunc(c.good(all), func(i int) bool { return !c.tasks[i].wantsNote() })
-	c.note(ctx, noted)
-	c.remove(ctx, c.good(noted))
+	c.note(ctx, c.good(all))
+	c.remove(ctx, c.good(all))
 	errs := make([]error, len(ids))
 	for i, t := range c.tasks {
 		switch {
-		case t.err == nil && !t.found.There:
+		case t.err == nil && !t.found:
 			errs[i] = task.ErrNotFound
 		case t.begun:
 			errs[i] = luascript.PartlyDone(t.err)
@@ -139,9 +135,8 @@ func (c *cancelling) attempt(ctx context.Context, p shard.Placement, todo []int)
 	return append(again, more...), refusal
 }
 
-// withdraw deletes each task from one shard. In the same round trip it looks up whether
-// their IDs have a delivery history. A new shard notes the IDs of moving tasks, so that
-// no mover restores them.
+// withdraw deletes each task from one shard. A new shard notes the IDs of moving tasks, so
+// that no mover restores them.
 func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int,
 	of shardOf) (again []int, refusal error) {
 	if len(todo) == 0 {
@@ -168,7 +163,7 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 			c.fail(b.entries, w.Err)
 		default:
 			for j, i := range b.entries {
-				c.tasks[i].add(w.Tasks[j], w.At)
+				c.tasks[i].add(w.There[j], w.At)
 			}
 		}
 	}
@@ -176,11 +171,8 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 }
 
 // add notes what a delete found.
-func (c *cancelled) add(found shard.Withdrawn, at int64) {
-	c.found.There = c.found.There || found.There
-	c.found.Tried = c.found.Tried || found.Tried
-	c.found.History = c.found.History || found.History
-	c.at, c.begun, c.err = max(c.at, at), true, found.Err
+func (c *cancelled) add(there bool, at int64) {
+	c.found, c.at, c.begun = c.found || there, max(c.at, at), true
 }
 
 // note notes the cancels in the delivery histories, for the consumers.

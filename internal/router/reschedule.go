@@ -14,30 +14,15 @@ import (
 // at the old shard, reschedules in the new one, and deletes from the old one. The new
 // shard takes what was read if it never had the task.
 //
-// If the task isn't stored, a consumer may have it. Then Reschedule leaves a note, and
-// also moves what the consumer stored before it could see the note. The note's time is
-// when the new shard missed the task, by the clock that counts for its due time.
+// If there is no task, nothing changes, although a consumer may have it.
 func (r *Router) Reschedule(ctx context.Context, id string, when shard.When) (due int64, err error) {
 	ctx, probation := luascript.OnProbation(ctx)
 	m := shard.Move{Op: shard.NewOp(), ID: id, When: when}
-	due, err = r.reschedule(ctx, m)
-	var missing *shard.MissingError
-	if errors.As(err, &missing) {
-		luascript.CarriedOut(ctx) // the answer to the note may be lost
-		if err := r.topic.NoteMoved(ctx, id, missing.At, when.MillisFrom(missing.At)); err != nil {
-			return 0, probation.Judge(err)
-		}
-		due, err = r.reschedule(ctx, m)
-	}
-	return due, probation.Judge(err)
-}
-
-func (r *Router) reschedule(ctx context.Context, m shard.Move) (due int64, err error) {
 	t := tries{router: r}
 	for t.next(ctx) {
 		due, t.err = r.rescheduleUnder(ctx, t.placement, m)
 	}
-	return due, t.err
+	return due, probation.Judge(t.err)
 }
 
 func (r *Router) rescheduleUnder(ctx context.Context, p shard.Placement, m shard.Move) (int64, error) {

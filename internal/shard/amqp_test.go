@@ -122,18 +122,6 @@ func TestAMessageOfAMQPMovesToAnotherShard(t *testing.T) {
 	equal(t, "record", moved, before)
 }
 
-// TestAMessageOfAMQPWasNeverTried: a fresh record of format 2 counts as one of format 1
-// does: its cancel says that no message is out.
-func TestAMessageOfAMQPWasNeverTried(t *testing.T) {
-	t.Parallel()
-	c := newSandbox(t, 1)
-	c.putAMQP(In(time.Hour), "a")
-	w := c.Withdraw(c.ctx(), c.p, c.notAfter(), []Deletion{{Names{0, []string{"a"}}, false}})[0]
-	c.ok(w.Err)
-	equal(t, "removed", w.Tasks[0].There, true)
-	equal(t, "tried", w.Tasks[0].Tried, false)
-}
-
 func TestAListWithoutPayloadsHasTheMessage(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)

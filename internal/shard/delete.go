@@ -25,76 +25,39 @@ func (t *Topic) Delete(ctx context.Context, p Placement, deadline int64, batches
 	return errs
 }
 
-// Withdrawn is the result for one task.
-type Withdrawn struct {
-	// There: the task was stored.
-	There bool
-	// Tried: a message of it may be out.
-	Tried bool
-	// History: the ID has a delivery history.
-	History bool
-	// Err is why History isn't known.
-	Err error
-}
-
 // Withdrawal is the result for one batch.
 type Withdrawal struct {
-	// Tasks are in the order of the batch's IDs.
-	Tasks []Withdrawn
+	// There says which tasks were stored, in the order of the batch's IDs.
+	There []bool
 	// At is the time of the shard's server, in ms.
 	At int64
 	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
 	Err error
 }
 
-// Withdraw is Delete, and looks in the same round trip which IDs have a delivery history.
+// Withdraw is Delete with a result for each task.
 func (t *Topic) Withdraw(ctx context.Context, p Placement, deadline int64, batches []Deletion) []Withdrawal {
-	calls := t.deletions(p, deadline, batches)
-	for _, b := range batches {
-		for _, id := range b.IDs {
-			calls = append(calls, t.note(id, "", ""))
-		}
-	}
-	replies := t.store.scripts.RunAll(ctx, calls)
 	results := make([]Withdrawal, len(batches))
-	asks, answers := calls[len(batches):], replies[len(batches):]
-	for i, b := range batches {
-		n := len(b.IDs)
-		r := &results[i]
-		if r.Tasks, r.At, r.Err = withdrawn(replies[i], n); r.Err != nil {
-			r.Err = t.undeleted(b.Shard, r.Err)
-		} else {
-			t.histories(ctx, b.IDs, r.Tasks, asks[:n], answers[:n])
-		}
-		asks, answers = asks[n:], answers[n:]
+	for i, reply := range t.store.scripts.RunAll(ctx, t.deletions(p, deadline, batches)) {
+		results[i] = withdrawn(reply, len(batches[i].IDs))
+		results[i].Err = t.undeleted(batches[i].Shard, results[i].Err)
 	}
 	return results
 }
 
 // withdrawn reads what the script delete found of n tasks, and the time.
-func withdrawn(reply luascript.Reply, n int) (tasks []Withdrawn, at int64, err error) {
+func withdrawn(reply luascript.Reply, n int) (w Withdrawal) {
 	_, rest, err := answer(reply)
 	if err != nil {
-		return nil, 0, err
+		return Withdrawal{Err: err}
 	}
-	tasks = make([]Withdrawn, n)
-	for i := range tasks {
-		found := rest.Int()
-		tasks[i] = Withdrawn{There: found != 0, Tried: found == 2}
+	w.There = make([]bool, n)
+	for i := range w.There {
+		w.There[i] = rest.Int() == 1
 	}
-	at = rest.Int()
-	return tasks, at, rest.Err()
-}
-
-// histories sets which tasks have a delivery history.
-func (t *Topic) histories(ctx context.Context, ids []string, tasks []Withdrawn, asks []luascript.Call,
-	answers []luascript.Reply) {
-	t.store.runFailed(ctx, asks, answers)
-	for i, id := range ids {
-		n, err := answers[i].Int()
-		tasks[i].History = n == 1
-		tasks[i].Err = wrapIf(err, "look up the delivery history of task %q of topic %s", id, t.name)
-	}
+	w.At = rest.Int()
+	w.Err = rest.Err()
+	return w
 }
 
 func (t *Topic) deletions(p Placement, deadline int64, batches []Deletion) []luascript.Call {

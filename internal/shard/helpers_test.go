@@ -260,11 +260,7 @@ func (c *sandbox) in(id string, want task.State) Stored {
 func (c *sandbox) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool,
 	ids ...string) ([]bool, error) {
 	w := c.Withdraw(ctx, p, notAfter, []Deletion{{Names{shard, ids}, handled}})[0]
-	there := make([]bool, len(ids))
-	for i, task := range w.Tasks {
-		there[i] = task.There
-	}
-	return there, w.Err
+	return w.There, w.Err
 }
 
 func (c *sandbox) delete(id string) bool {

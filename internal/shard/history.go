@@ -58,8 +58,8 @@ func (t *Topic) Done(ctx context.Context, id string, due int64, window time.Dura
 }
 
 // AllowNext asks whether a delivery may be followed by another one of the same task, due at
-// next in ms (0: by parking it). It returns when that one is due, since the producer may
-// have requested another time; ok is false if the chain is superseded.
+// next in ms (0: by parking it). It returns when that one is due: after d in any case. ok
+// is false if the chain is superseded.
 func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window time.Duration) (at int64, ok bool,
 	err error) {
 	var when any = next
@@ -89,7 +89,7 @@ func (t *Topic) Older(ctx context.Context, a Requeue, there Kept) (bool, error) 
 func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []error {
 	calls := make([]luascript.Call, len(ids))
 	for i, id := range ids {
-		calls[i] = t.note(id, at[i], "")
+		calls[i] = t.note(id, at[i])
 	}
 	replies, errs := t.store.scripts.RunAll(ctx, calls), make([]error, len(ids))
 	t.store.runFailed(ctx, calls, replies)
@@ -99,20 +99,9 @@ func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []e
 	return errs
 }
 
-// NoteMoved notes for consumers that the producer asked, at a time in ms, to move the
-// task to due, in ms.
-func (t *Topic) NoteMoved(ctx context.Context, id string, at, due int64) error {
-	err := t.store.scripts.Run(ctx, t.note(id, at, due)).Err()
-	return wrapIf(err, "note the move of task %q of topic %s", id, t.name)
-}
-
-// note returns the call that writes to a history, or with at "" only asks whether there is
-// one. Its replicas are waited for by the history's key: in a Redis Cluster the task's
-// shard may lie on another server.
-func (t *Topic) note(id string, at, due any) luascript.Call {
-	c := luascript.Call{Script: "note", Keys: t.historyKeys(id), Args: []any{at, due, historyKeep.Milliseconds()}}
-	if at != "" {
-		c.ReplicasKey = c.Keys[0]
-	}
-	return c
+// note returns the call that notes a cancel. Its replicas are waited for by the history's
+// key: in a Redis Cluster the task's shard may lie on another server.
+func (t *Topic) note(id string, at int64) luascript.Call {
+	keys := t.historyKeys(id)
+	return luascript.Call{Script: "note", Keys: keys, Args: []any{at, historyKeep.Milliseconds()}, ReplicasKey: keys[0]}
 }

@@ -92,8 +92,7 @@ func (c *sandbox) history(now int64, old int) (decides map[string]string) {
 		values[ms(due-hour*4000)] = "0"                                          // parked
 	}
 	decides = map[string]string{
-		"newest": ms(now - 100*hour), "cancelled": ms(now - 101*hour), "requested": ms(now - 102*hour),
-		"requested_due": ms(now - 90*hour),
+		"newest": ms(now - 100*hour), "cancelled": ms(now - 101*hour),
 		// done late, within the window
 		ms(now - 40*hour): ms(now - hour), "r" + ms(now-40*hour): ms(now-100*hour) + " 1",
 		// done, handled, and waiting for its delivery

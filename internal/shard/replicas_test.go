@@ -167,13 +167,8 @@ func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 	cluster := clusterOfOwn(t)
 	c := sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
 	c.ok(c.scripts.AwaitReplicas(1)) // its masters have none
-	for name, note := range map[string]func() error{
-		"a cancel": func() error { return c.noteCancelled("a", 1) },
-		"a move":   func() error { return c.NoteMoved(c.ctx(), "a", 1, 2) },
-	} {
-		if err := note(); !errors.Is(err, task.ErrReplicas) {
-			t.Errorf("%s without a replica: %v, want %v", name, err, task.ErrReplicas)
-		}
+	if err := c.noteCancelled("a", 1); !errors.Is(err, task.ErrReplicas) {
+		t.Errorf("a cancel without a replica: %v, want %v", err, task.ErrReplicas)
 	}
 	ttl, err := c.rdb.PTTL(c.ctx(), c.historyKeys("a")[0]).Result()
 	c.ok(err)

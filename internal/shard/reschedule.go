@@ -18,19 +18,8 @@ type Move struct {
 	Fallback *Record
 }
 
-// MissingError is task.ErrNotFound with the time at which the task was missing.
-type MissingError struct {
-	// At is in ms, by the clock of the shard's server.
-	At int64
-}
-
-func (e *MissingError) Error() string { return task.ErrNotFound.Error() }
-
-// Unwrap makes the error match task.ErrNotFound.
-func (e *MissingError) Unwrap() error { return task.ErrNotFound }
-
 // Reschedule gives a task a new due time and returns it in ms, also with
-// task.ErrReplicas. If there is no task it returns a *MissingError.
+// task.ErrReplicas. If there is no task it returns task.ErrNotFound.
 func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Move) (int64, error) {
 	status, rest, err := answer(s.topic.store.scripts.Run(ctx, s.rescheduleCall(p, deadline, m)))
 	err = wrapIf(err, "reschedule in shard %d of topic %s", s.n, s.topic.name)
@@ -42,7 +31,7 @@ func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Mo
 	case rest.Err() != nil:
 		return 0, rest.Err()
 	case status == "none":
-		return 0, &MissingError{At: at}
+		return 0, task.ErrNotFound
 	}
 	return at, err
 }

@@ -51,7 +51,8 @@ var defects = []defect{
 	},
 	{
 		"delete leaves a leased task", "delete",
-		"redis.call('ZREM', KEYS[1], id)", "if tonumber(score) >= 0 then redis.call('ZREM', KEYS[1], id) end",
+		"redis.call('ZREM', KEYS[1], id)",
+		"tonumber(redis.call('ZSCORE', KEYS[1], id) or 0) >= 0 and redis.call('ZREM', KEYS[1], id) or 1",
 	},
 	{
 		"read ignores the epoch", "read",

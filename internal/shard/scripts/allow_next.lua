@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights clock history prune
 -- Asks whether a delivery may be followed by another one of the same task, and notes
--- that both belong to the same chain. If the producer asked meanwhile to move the task,
--- its requested due counts. A long delivery history is pruned: deliveries handled
+-- that both belong to the same chain. A long delivery history is pruned: deliveries handled
 -- before the window, and deliveries due before it and never handled.
 -- KEYS  history
 -- ARGV  due and scheduled (ms, of the delivery), next (ms; "": it is to be parked),
@@ -23,12 +22,6 @@ if ARGV[3] == '' then
   return {'ok', 0}
 end
 local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
--- A requested due counts for the delivery that it missed. The next one is due after
--- the request, so what follows that goes by the policy again.
-local p = redis.call('HMGET', history, 'requested', 'requested_due')
-if tonumber(p[1] or 0) > tonumber(due) then
-  next = math.max(tonumber(p[1]), tonumber(p[2]), tonumber(due) + 1)
-end
 redis.call('HSET', history, 'r' .. string.format('%.0f', next), string.format('%.0f ', start) .. scheduled)
 raise('newest', start)
 keep(math.max(next - now, 0) + window)

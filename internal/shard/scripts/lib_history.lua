@@ -5,8 +5,6 @@
 --                 the producer may store another one of the same due
 --   newest        the latest chain start seen
 --   cancelled     ms of the last cancel
---   requested     ms when the producer last asked to move the task
---   requested_due the due it asked for
 --   swept         how far the hash is pruned
 local history = KEYS[1]
 
