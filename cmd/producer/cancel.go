@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -218,15 +216,12 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 	return c.sum, c.outcome(err)
 }
 
-// parse takes a line as an ID, including blanks. A line that begins with a double quote
-// is a JSON string, so that an ID can hold any character.
 func (c *canceller) parse(line []byte) (*ndjson.Request, error) {
 	r := &ndjson.Request{Verb: "cancel"}
-	r.Topic, r.ID = c.topic, string(line)
-	if line[0] == '"' && utf8.Valid(line) { // json would replace invalid bytes
-		if err := json.Unmarshal(line, &r.ID); err != nil {
-			return r, errors.New("it begins with a double quote, and is no JSON string")
-		}
+	r.Topic = c.topic
+	var err error
+	if r.ID, err = ndjson.ParseID(line); err != nil {
+		return r, err
 	}
 	return r, task.CheckID(r.ID)
 }

@@ -83,6 +83,22 @@ func TestCancelManyBadLines(t *testing.T) {
 	}
 }
 
+// TestCancelTakesOnlyTheIDsOfTheFile: a byte order mark belongs to no ID, and half a surrogate
+// pair isn't taken for the character that replaces it elsewhere.
+func TestCancelTakesOnlyTheIDsOfTheFile(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	c.load(strings.NewReader("\ufeff" + `{"id":"o-1","in":"1h"}` + "\n" + `{"id":"cut-\ufffd","in":"1h"}` + "\n"))
+	r, sum := c.cancelMany(strings.NewReader("\ufeffo-1\r\n" + `"cut-\ud83d"` + "\n"))
+	wantCounts(t, sum, "lines=2 cancelled=1 not_found=0 failed=1 safe_line=2")
+	if !strings.Contains(r.stderr, "line 2: id: half a surrogate pair in a \\u escape stands for no character\n") {
+		t.Errorf("standard error: %s", r.stderr)
+	}
+	if there := c.ids(); len(there) != 1 || !there["cut-\ufffd"] {
+		t.Errorf("stored: %v", there)
+	}
+}
+
 // TestCancelPrefix: --id-prefix cancels all tasks whose IDs begin with a text, once it is
 // confirmed; without a terminal it needs --yes.
 func TestCancelPrefix(t *testing.T) {

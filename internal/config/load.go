@@ -190,7 +190,7 @@ func secretIn(f field, path string) (any, string) {
 	if err != nil {
 		return nil, err.Error()
 	}
-	text := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	text := strings.TrimPrefix(strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), bom)
 	if text == "" || len(content) > maxSecret {
 		return nil, fmt.Sprintf("must name a file of 1 to %d bytes; %s has %d", maxSecret, path, len(text))
 	}

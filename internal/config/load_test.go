@@ -366,7 +366,7 @@ func TestVariablesOfKubernetesAreNoErrors(t *testing.T) {
 func TestSecretsFromFiles(t *testing.T) {
 	t.Parallel()
 	password := writeFile(t, "p@ss, word\n")
-	urls := writeFile(t, "amqp://a:b@h1/\namqp://a:b@h2/\r\n")
+	urls := writeFile(t, "\ufeffamqp://a:b@h1/\namqp://a:b@h2/\r\n")
 	token := writeFile(t, "t0k3n")
 	doc := "redis: {password_file: " + password + ", username: old}\nrabbitmq: {urls_file: " + urls +
 		"}\nconsul: {token_file: /nowhere}\n"

@@ -1,10 +1,14 @@
 package ndjson
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/task"
@@ -32,6 +36,22 @@ func Parse(line []byte, topic string) (*Request, error) {
 		err = r.fill(&fields)
 	}
 	return r, err
+}
+
+// ParseID parses a line with an ID, blanks included. A line that begins with a double quote is
+// a JSON string, so an ID can hold any character. Half a surrogate pair is an error.
+func ParseID(line []byte) (id string, err error) {
+	if !bytes.HasPrefix(line, []byte(`"`)) {
+		return string(line), nil
+	}
+	err = json.Unmarshal(line, &id)
+	switch {
+	case err == nil:
+		return id, nil
+	case strings.Contains(err.Error(), "invalid surrogate pair"):
+		return "", errors.New("id: half a surrogate pair in a \\u escape stands for no character")
+	}
+	return "", errors.New("it begins with a double quote, and is no JSON string")
 }
 
 // fill sets r from the fields of a line.

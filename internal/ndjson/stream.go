@@ -255,8 +255,11 @@ func newLineReader(r io.Reader, limit int) *lineReader {
 	return &lineReader{source: bufio.NewReaderSize(r, 64<<10), limit: limit}
 }
 
-// next returns a line without its line end. The line is valid until the next call. The
-// last line needs no line end. Errors are io.EOF, an error of the reader, or a
+// Some editors and spreadsheets write byteOrderMark in front of UTF-8.
+const byteOrderMark = "\ufeff"
+
+// next returns a line without its line end, and the first line without a byte order mark. The
+// line is valid until the next call. The last line needs no line end. Errors are io.EOF, an error of the reader, or a
 // *task.RuleError for a line longer than the limit, which next has skipped.
 func (l *lineReader) next() ([]byte, error) {
 	l.buf = l.buf[:0]
@@ -276,6 +279,10 @@ func (l *lineReader) next() ([]byte, error) {
 			rule := fmt.Sprintf("must be at most %d bytes (it follows from max_payload)", l.limit)
 			return nil, &task.RuleError{Field: "line", Rule: rule, Got: fmt.Sprintf("%d bytes", size)}
 		}
-		return bytes.TrimRight(l.buf, "\r\n"), nil
+		line := bytes.TrimRight(l.buf, "\r\n")
+		if l.number == 1 {
+			line = bytes.TrimPrefix(line, []byte(byteOrderMark))
+		}
+		return line, nil
 	}
 }
