@@ -106,6 +106,9 @@ func (it *item) understand(r rules, m amqpmsg.Message) *refusal {
 				Cancel, Move)}
 		}
 	}
+	if err := checkNames(m.Headers); err != nil {
+		return &refusal{refusedHeaders, err}
+	}
 	if why := it.name(m.Properties.MessageID); why != nil {
 		return &refusal{refusedID, why}
 	}

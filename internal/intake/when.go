@@ -3,7 +3,6 @@ package intake
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -203,39 +202,4 @@ func text(value any) (string, bool) {
 		return string(v), true
 	}
 	return "", false
-}
-
-// deliveredHeaders removes what was meant for duefleet and reverses the sign of a delay.
-func (d due) deliveredHeaders(headers map[string]any) {
-	for name := range headers {
-		if reserved(name) || slices.Contains(brokerHeaders(), name) {
-			delete(headers, name)
-		}
-	}
-	if d.delay > 0 {
-		headers[HeaderDelay] = negative(d.delay, headers[HeaderDelay])
-	}
-}
-
-// negative returns -ms in the integer type in which ms was published, or in the next wider
-// signed one if ms was unsigned. Other types become an int64.
-func negative(ms int64, published any) any {
-	switch published.(type) {
-	case int8:
-		return int8(-ms) //nolint:gosec // ms was an int8 above 0, as in the cases below
-	case int16, uint8:
-		return int16(-ms) //nolint:gosec // see above
-	case int32, uint16:
-		return int32(-ms) //nolint:gosec // see above
-	}
-	return -ms
-}
-
-// brokerHeaders are the headers that a quorum queue adds to a message that it delivers
-// again. The client didn't publish them.
-func brokerHeaders() []string { return []string{"x-delivery-count", "x-acquired-count"} }
-
-func reserved(name string) bool {
-	const prefix = task.ReservedHeaderPrefix
-	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }
