@@ -10,7 +10,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
-	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -262,29 +261,6 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 	}
 	if lines := strings.Count(h.log.String(), "message of the intake refused"); lines != 1 {
 		t.Errorf("%d lines about refused messages, want 1 a minute:\n%s", lines, h.log)
-	}
-}
-
-// TestDuefleetsOwnHeadersComeBack: a refused message whose mistake somebody corrected is
-// taken with the headers of its refusal. So is a delivered message with duefleet's headers.
-func TestDuefleetsOwnHeadersComeBack(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.start()
-	p := newMessage("a", "X-Duefleet-In", "1h")
-	p.Expiration, p.UserId = "3600000", "guest"
-	h.publish(p)
-	d := h.taken(refused)
-	delete(d.Headers, "X-Duefleet-In")
-	d.Headers[HeaderIn], d.Headers[HeaderLeftOut] = "1h", "reason"
-	h.publish(amqp.Publishing{MessageId: d.MessageId, Headers: d.Headers, Body: d.Body})
-	h.publish(newMessage("b", task.HeaderTopic, "orders", task.HeaderFirstDue, int64(1), task.HeaderScheduled, int64(1),
-		task.HeaderAttempt, int32(2), task.HeaderRedelivered, true, task.HeaderRoutingKey, "key", task.HeaderID, "b",
-		HeaderUserID, "other"))
-	h.settled()
-	all := h.records()
-	if len(all) != 2 || all["a"].delay() != time.Hour || len(all["a"].message.Headers) != 0 || h.waiting(refused) != 0 {
-		t.Errorf("%d refused, stored %+v", h.waiting(refused), all)
 	}
 }
 

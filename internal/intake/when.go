@@ -37,12 +37,7 @@ type due struct {
 // dueOf reads the due time from a message's headers. The scanner's clock isn't asked:
 // relative times go to Redis as they are.
 func dueOf(headers map[string]any) (due, error) {
-	var names []string
-	for _, name := range []string{HeaderDelay, HeaderDue, HeaderIn} {
-		if _, there := headers[name]; there {
-			names = append(names, name)
-		}
-	}
+	names := dueNames(headers)
 	switch {
 	case len(names) == 0:
 		return due{when: shard.In(0)}, nil
@@ -55,6 +50,27 @@ func dueOf(headers map[string]any) (due, error) {
 	}
 	d.given = true
 	return d, nil
+}
+
+// dueNames returns the headers that say when a message is due. A message that was delivered
+// with duefleet's headers has the due time and the reversed delay of that delivery. There, a
+// delay counts only above 0, and the due time only if nothing else does.
+func dueNames(headers map[string]any) (names []string) {
+	_, delivered := headers[task.HeaderScheduled]
+	for _, name := range []string{HeaderDelay, HeaderIn, HeaderDue} {
+		value, there := headers[name]
+		old := delivered && (name == HeaderDelay && reversed(value) || name == HeaderDue && len(names) > 0)
+		if there && !old {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// reversed reports whether a delay is one that was delivered.
+func reversed(delay any) bool {
+	ms, err := millis(delay)
+	return err == nil && ms <= 0
 }
 
 func readDue(name string, value any) (due, error) {
