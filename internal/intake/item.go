@@ -229,11 +229,10 @@ func (b batch) undone() (rest batch) {
 	return rest
 }
 
-// run returns how many messages are done without a gap, and their bytes.
-func (b batch) run() (n, bytes int) {
+// run returns how many messages are done without a gap.
+func (b batch) run() (n int) {
 	for n < len(b) && b[n].done {
-		bytes += b[n].bytes
 		n++
 	}
-	return n, bytes
+	return n
 }
