@@ -93,6 +93,39 @@ func TestWhileRedisIsAwayAnotherScannerMayTakeOver(t *testing.T) {
 	}
 }
 
+// TestAShardThatFailsMultipliesNoTask: messages of other shards are acked, although messages
+// of the failing shard are between them. Only the latter go back to the queue. None has an
+// ID, so a message that went back after it was stored would be another task.
+func TestAShardThatFailsMultipliesNoTask(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.pace.handOver = 50 * time.Millisecond
+	arrived := make(chan struct{})
+	var tries atomic.Int32
+	h.pace.stored = func() {
+		<-arrived
+		tries.Add(1)
+	}
+	h.start()
+	h.publish(newMessage("first", HeaderIn, "1h"))
+	wait.For(t, "the first to be stored", func() bool { return len(h.records()) == 1 })
+	const messages = 50 // fewer than firstUnacked
+	for range messages {
+		h.publish(newMessage("", HeaderIn, "1h"))
+	}
+	wait.For(t, "the others to be one batch", func() bool { return h.unacked() > (messages+1)*itemBytes })
+	other := (h.placement.New("first") + 1) % h.placement.Shards
+	broken := fmt.Sprintf("%s:task:{orders:%d}", h.redis.Prefix, other)
+	h.ok(h.redis.Client.Set(t.Context(), broken, "no hash", 0).Err())
+	close(arrived)
+	wait.For(t, "the messages to go back and come again", func() bool { return tries.Load() > 5 })
+	h.ok(h.redis.Client.Del(t.Context(), broken).Err())
+	h.settled()
+	if n := len(h.records()); n != messages+1 || h.counted() != messages+1 {
+		t.Errorf("%d messages became %d tasks, %d were carried out", messages+1, n, h.counted())
+	}
+}
+
 // TestARequestOfUnknownOutcomeIsRepeated: its reply is lost, and Redis is away for a while.
 // Each task is stored once, and none with if-absent is in its own way.
 func TestARequestOfUnknownOutcomeIsRepeated(t *testing.T) {

@@ -21,7 +21,7 @@ func TestAMessageIsStoredAsItWasPublished(t *testing.T) {
 	h.start()
 	at := time.Unix(1796119200, 0).UTC()
 	headers := amqp.Table{
-		"x-delay": int32(3_600_000), "X-Duefleet-Other": "gone", "bool": true, "i8": int8(-1), "u8": uint8(200),
+		"x-delay": int32(3_600_000), "x-duefleet-attempt": int32(1), "bool": true, "i8": int8(-1), "u8": uint8(200),
 		"i16": int16(-2), "u16": uint16(60000), "i32": int32(-3), "u32": uint32(4_000_000_000), "i64": int64(-4),
 		"f32": float32(1.5), "f64": 2.5, "decimal": amqp.Decimal{Scale: 2, Value: -314}, "text": "ü", "bytes": []byte{0, 255},
 		"time": at, "nothing": nil, "array": []any{int32(1), "two", amqp.Table{"three": int64(3)}},
@@ -231,6 +231,15 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 		"a span as int":  {newMessage("d", HeaderIn, int32(30)), refusedWhen, "must be text"},
 		"a move to when": {newMessage("d", HeaderVerb, Move), refusedWhen, "a move needs one of the headers"},
 		"too large":      {amqp.Publishing{MessageId: "p", Body: []byte(long)}, refusedPayload, "must be at most 1000 bytes"},
+		"another case of letters": {newMessage("h", "X-Duefleet-In", "1h"), refusedHeaders,
+			`header "X-Duefleet-In": must be x-delay, x-duefleet-in, x-duefleet-due or x-duefleet-verb; ` +
+				"did you mean x-duefleet-in?"},
+		"a delay with duefleet's prefix": {newMessage("h", "x-duefleet-delay", int32(5000)), refusedHeaders,
+			"did you mean x-delay?"},
+		"a mistyped due time": {newMessage("h", "x-duefleet-deu", "2100-01-01T00:00:00Z"), refusedHeaders,
+			"did you mean x-duefleet-due?"},
+		"a header like none": {newMessage("h", "x-duefleet-priority-of-mine", "1"), refusedHeaders,
+			`header "x-duefleet-priority-of-mine": must be x-delay`},
 	}
 	for name, row := range rows {
 		h.publish(row.message)

@@ -106,6 +106,9 @@ func (it *item) understand(r rules, m amqpmsg.Message) *refusal {
 				Cancel, Move)}
 		}
 	}
+	if err := checkNames(m.Headers); err != nil {
+		return &refusal{refusedHeaders, err}
+	}
 	if why := it.name(m.Properties.MessageID); why != nil {
 		return &refusal{refusedID, why}
 	}
@@ -226,11 +229,10 @@ func (b batch) undone() (rest batch) {
 	return rest
 }
 
-// run returns how many messages are done without a gap, and their bytes.
-func (b batch) run() (n, bytes int) {
+// run returns how many messages are done without a gap.
+func (b batch) run() (n int) {
 	for n < len(b) && b[n].done {
-		bytes += b[n].bytes
 		n++
 	}
-	return n, bytes
+	return n
 }

@@ -157,19 +157,19 @@ func (s *session) misfit() bool {
 }
 
 // carryOut carries out a batch and acks it. It tries until all is done, and acks what is
-// done without a gap. The error says why it gave up.
+// done after each try. The error says why it gave up.
 func (s *session) carryOut(ctx, work context.Context, b batch) error {
 	pause := retry.Backoff{Min: pauseMin, Max: pauseMax}
 	began := time.Now()
 	for {
-		err := s.in.try(work, b.undone(), s.exchange, time.Since(began))
+		err := s.in.try(work, b, s.exchange, time.Since(began))
 		if s.in.cfg.pace.stored != nil {
 			s.in.cfg.pace.stored()
 		}
-		acked, ackErr := s.ack(b)
-		if b = b[acked:]; ackErr != nil {
+		if s.ack(b) != nil {
 			return s.lost()
 		}
+		b = b.undone()
 		if len(b) == 0 {
 			s.in.runs(ctx)
 			return nil
@@ -200,17 +200,25 @@ func (s *session) sleep(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// ack acks the messages that are done without a gap, and returns how many.
-func (s *session) ack(b batch) (int, error) {
-	n, bytes := b.run()
-	if n == 0 {
-		return 0, nil
+// ack acks the messages that are done: those before the first that isn't with one ack, and
+// the others singly. So only messages that aren't done go back to the queue. Earlier
+// messages than the batch must be acked.
+func (s *session) ack(b batch) error {
+	n := b.run()
+	for i, it := range b {
+		if i < n-1 || !it.done {
+			continue
+		}
+		if err := s.channel.Ack(it.delivery.DeliveryTag, i < n); err != nil {
+			return err
+		}
 	}
-	if err := s.channel.Ack(b[n-1].delivery.DeliveryTag, true); err != nil {
-		return n, err
+	for _, it := range b {
+		if it.done {
+			s.hold(-1, -it.bytes)
+		}
 	}
-	s.hold(-n, -bytes)
-	return n, nil
+	return nil
 }
 
 // lost returns why the session ended, nil if its channel is open.

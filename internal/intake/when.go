@@ -3,7 +3,6 @@ package intake
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,12 +37,7 @@ type due struct {
 // dueOf reads the due time from a message's headers. The scanner's clock isn't asked:
 // relative times go to Redis as they are.
 func dueOf(headers map[string]any) (due, error) {
-	var names []string
-	for _, name := range []string{HeaderDelay, HeaderDue, HeaderIn} {
-		if _, there := headers[name]; there {
-			names = append(names, name)
-		}
-	}
+	names := dueNames(headers)
 	switch {
 	case len(names) == 0:
 		return due{when: shard.In(0)}, nil
@@ -56,6 +50,27 @@ func dueOf(headers map[string]any) (due, error) {
 	}
 	d.given = true
 	return d, nil
+}
+
+// dueNames returns the headers that say when a message is due. A message that was delivered
+// with duefleet's headers has the due time and the reversed delay of that delivery. There, a
+// delay counts only above 0, and the due time only if nothing else does.
+func dueNames(headers map[string]any) (names []string) {
+	_, delivered := headers[task.HeaderScheduled]
+	for _, name := range []string{HeaderDelay, HeaderIn, HeaderDue} {
+		value, there := headers[name]
+		old := delivered && (name == HeaderDelay && reversed(value) || name == HeaderDue && len(names) > 0)
+		if there && !old {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// reversed reports whether a delay is one that was delivered.
+func reversed(delay any) bool {
+	ms, err := millis(delay)
+	return err == nil && ms <= 0
 }
 
 func readDue(name string, value any) (due, error) {
@@ -203,39 +218,4 @@ func text(value any) (string, bool) {
 		return string(v), true
 	}
 	return "", false
-}
-
-// deliveredHeaders removes what was meant for duefleet and reverses the sign of a delay.
-func (d due) deliveredHeaders(headers map[string]any) {
-	for name := range headers {
-		if reserved(name) || slices.Contains(brokerHeaders(), name) {
-			delete(headers, name)
-		}
-	}
-	if d.delay > 0 {
-		headers[HeaderDelay] = negative(d.delay, headers[HeaderDelay])
-	}
-}
-
-// negative returns -ms in the integer type in which ms was published, or in the next wider
-// signed one if ms was unsigned. Other types become an int64.
-func negative(ms int64, published any) any {
-	switch published.(type) {
-	case int8:
-		return int8(-ms) //nolint:gosec // ms was an int8 above 0, as in the cases below
-	case int16, uint8:
-		return int16(-ms) //nolint:gosec // see above
-	case int32, uint16:
-		return int32(-ms) //nolint:gosec // see above
-	}
-	return -ms
-}
-
-// brokerHeaders are the headers that a quorum queue adds to a message that it delivers
-// again. The client didn't publish them.
-func brokerHeaders() []string { return []string{"x-delivery-count", "x-acquired-count"} }
-
-func reserved(name string) bool {
-	const prefix = task.ReservedHeaderPrefix
-	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
 }

@@ -106,7 +106,7 @@ func TestOtherDueTimes(t *testing.T) {
 	if got, err := dueOf(map[string]any{"x-delays": 1}); err != nil || got != (due{when: shard.In(0)}) {
 		t.Errorf("no header: got %+v, %v", got, err)
 	}
-	for _, pair := range [][2]string{{HeaderDelay, HeaderDue}, {HeaderDelay, HeaderIn}, {HeaderDue, HeaderIn}} {
+	for _, pair := range [][2]string{{HeaderDelay, HeaderDue}, {HeaderDelay, HeaderIn}, {HeaderIn, HeaderDue}} {
 		if _, err := dueOf(map[string]any{pair[0]: "1", pair[1]: "1h"}); err == nil ||
 			!strings.Contains(err.Error(), pair[0]+" and "+pair[1]+": must be one of them") {
 			t.Errorf("%v: %v", pair, err)

@@ -1,0 +1,92 @@
+package intake
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/duefleet/duefleet/internal/amqpframe"
+	"github.com/duefleet/duefleet/internal/didyoumean"
+	"github.com/duefleet/duefleet/task"
+)
+
+// ownHeaders are the headers that duefleet itself sets. They come back with a message that is
+// dead-lettered into the intake or published again.
+func ownHeaders() []string {
+	return []string{
+		task.HeaderTopic, task.HeaderFirstDue, task.HeaderScheduled, task.HeaderAttempt, task.HeaderRedelivered,
+		task.HeaderRoutingKey, task.HeaderID, task.HeaderUserID,
+		HeaderRefused, HeaderRefusedClass, HeaderRefusedExchange, HeaderExpiration, HeaderLeftOut,
+		amqpframe.HeaderUnreadable, amqpframe.HeaderTable,
+	}
+}
+
+// checkNames returns an error for a header that begins with task.ReservedHeaderPrefix, in any
+// case of letters, and that duefleet doesn't know. A misspelt due time would mean at once.
+func checkNames(headers map[string]any) error {
+	known := append(ownHeaders(), HeaderDue, HeaderIn, HeaderVerb)
+	var strange []string
+	for name := range headers {
+		if reserved(name) && !slices.Contains(known, name) {
+			strange = append(strange, name)
+		}
+	}
+	if len(strange) == 0 {
+		return nil
+	}
+	name := slices.Min(strange)
+	return fmt.Errorf("header %.100q: must be %s, %s, %s or %s%s", name, HeaderDelay, HeaderIn, HeaderDue, HeaderVerb,
+		nearest(strings.ToLower(name)))
+}
+
+// nearest asks whether the client meant a header that it can set. It returns "" if none is
+// like the name.
+func nearest(name string) string {
+	const likeDelay = task.ReservedHeaderPrefix + "delay"
+	names := []string{HeaderDue, HeaderIn, HeaderVerb, likeDelay}
+	if !slices.Contains(names, name) {
+		name = didyoumean.Of(name, names)
+	}
+	switch name {
+	case "":
+		return ""
+	case likeDelay:
+		name = HeaderDelay
+	}
+	return "; did you mean " + name + "?"
+}
+
+// deliveredHeaders removes what was meant for duefleet and reverses the sign of a delay.
+func (d due) deliveredHeaders(headers map[string]any) {
+	for name := range headers {
+		if reserved(name) || slices.Contains(brokerHeaders(), name) {
+			delete(headers, name)
+		}
+	}
+	if d.delay > 0 {
+		headers[HeaderDelay] = negative(d.delay, headers[HeaderDelay])
+	}
+}
+
+// negative returns -ms in the integer type in which ms was published, or in the next wider
+// signed one if ms was unsigned. Other types become an int64.
+func negative(ms int64, published any) any {
+	switch published.(type) {
+	case int8:
+		return int8(-ms) //nolint:gosec // ms was an int8 above 0, as in the cases below
+	case int16, uint8:
+		return int16(-ms) //nolint:gosec // see above
+	case int32, uint16:
+		return int32(-ms) //nolint:gosec // see above
+	}
+	return -ms
+}
+
+// brokerHeaders are the headers that a quorum queue adds to a message that it delivers
+// again. The client didn't publish them.
+func brokerHeaders() []string { return []string{"x-delivery-count", "x-acquired-count"} }
+
+func reserved(name string) bool {
+	const prefix = task.ReservedHeaderPrefix
+	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
+}
