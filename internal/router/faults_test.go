@@ -161,8 +161,8 @@ func newFaultRow(t *testing.T, op faultOperation, phase shard.Phase, fault strin
 	return row
 }
 
-// beside marks the requests that are not the operation's.
-type beside struct{}
+// notCounted marks requests that are not the operation's.
+type notCounted struct{}
 
 func (row *faultRow) run(ctx context.Context) {
 	row.result = row.op.do(ctx, row.Router("orders"), row)
@@ -171,7 +171,7 @@ func (row *faultRow) run(ctx context.Context) {
 // around notes the operation's requests, and gives one of them its fault.
 func (row *faultRow) around(ctx context.Context, r faults.Request) error {
 	step := row.step(r)
-	if ctx.Value(beside{}) != nil || step == "" {
+	if ctx.Value(notCounted{}) != nil || step == "" {
 		return r.Send(ctx)
 	}
 	row.mu.Lock()
@@ -190,7 +190,7 @@ func (row *faultRow) around(ctx context.Context, r faults.Request) error {
 			row.miss(cmd)
 		}
 	case changeHere:
-		_, row.failed = row.Begin(context.WithValue(ctx, beside{}, true), row.p, 50)
+		_, row.failed = row.Begin(context.WithValue(ctx, notCounted{}, true), row.p, 50)
 	}
 	err := r.Send(ctx)
 	if row.fault == lostReply {
@@ -223,11 +223,11 @@ func (row *faultRow) miss(cmd redis.Cmder) {
 	}
 }
 
-// state is what is stored: each task with its due time in minutes from now, and the number
+// state names the stored tasks, each with its due time in minutes from now, and the number
 // of copies.
 func (row *faultRow) state() string {
 	row.t.Helper()
-	ctx := context.WithValue(row.ctx(), beside{}, true)
+	ctx := context.WithValue(row.ctx(), notCounted{}, true)
 	var all []string
 	for _, id := range []string{"there", "other", "absent"} {
 		switch s, err := New(row.routers.store).Topic("orders").Get(ctx, id); {
