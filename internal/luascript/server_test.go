@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
@@ -103,12 +104,15 @@ func TestAClusterThatComesLater(t *testing.T) {
 func TestAClusterNamesTheMissingRight(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
-	node := servertest.OwnRedis(t, "--cluster-enabled", "yes")
+	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
+	check.OK(t, err)
+	t.Cleanup(func() { _ = cluster.Kill() })
+	node := cluster.Nodes[0]
 	admin := redis.NewClient(&redis.Options{Addr: node.Addr()})
 	t.Cleanup(func() { _ = admin.Close() })
 	check.OK(t, admin.Do(t.Context(), "ACL", "SETUSER", "app", "on", "nopass", "~*", "+@all", "-cluster").Err())
 	as := func(o *redis.UniversalOptions) { o.Username, o.Password = "app", "any" }
-	err := opened(t, node.Addr(), as).Client(t.Context()).Get(t.Context(), "a").Err()
+	err = opened(t, node.Addr(), as).Client(t.Context()).Get(t.Context(), "a").Err()
 	if !Denied(err) || !strings.Contains(err.Error(), "'cluster|slots' command") {
 		t.Errorf("got %v", err)
 	}
