@@ -66,54 +66,50 @@ demo-programs: installable
 	@$(compile) -ldflags '-s -w' -o bin/ ./cmd/scanner ./cmd/producer ./test/demo
 
 # The tests run in stages, each with fresh servers. Packages with whole fleets load the
-# machine, so they run one after the other. A package is in the stage that names it. If
-# none does, it is in unit if it needs no server, and otherwise in fleet.
-store  := internal/luascript internal/shard internal/router internal/balance producer cmd/producer test/machine
-broker := internal/forward test/servers test/servers/run test/servers/servertest
+# machine, so two of them run at a time. In stage single, packages that mostly wait run
+# beside one that computes. A package is in the stage that names it. If none does, it is
+# in unit if it needs no server, and otherwise in fleet.
+single := internal/forward test/servers cmd/producer internal/shard producer test/machine internal/luascript \
+	internal/router internal/balance test/servers/run test/servers/servertest
 
 # with-tests lists the packages with tests, and which of them start servers. The model
 # uses one goroutine per exploration, so it needs no race detector.
 module := github.com/duefleet/duefleet
 with-tests = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}}{{end}}' ./... | sort -u)
 serving    = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}} {{.Deps}}{{end}}' ./... | awk '/duefleet\/test\/servers/ { print $$1 }' | sort -u)
-stage-store  = $(addprefix $(module)/,$(store))
-stage-broker = $(addprefix $(module)/,$(broker))
+stage-single = $(addprefix $(module)/,$(single))
 model        = $(module)/test/model
 stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
-stage-fleet  = $(filter-out $(stage-store) $(stage-broker),$(serving))
+stage-fleet  = $(filter-out $(stage-single),$(serving))
 
 # run-stage runs packages. Its arguments are a name, the packages, flags, and a command
 # that runs the tests. It prints the failures with their output, the time, and the
 # slowest tests. With exec, a signal to make reaches that command, which ends the tests
-# and their servers. With -p 1 go also compiles one package at a time, so go list
-# compiles them before, on all cores.
+# and their servers. go list compiles the packages before, on all cores. golangci-lint
+# runs vet, so the tests don't run it again.
 define run-stage
 	@mkdir -p $(logs); echo "== $(1)"; go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null
 	@exec $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json \
 		--post-run-command "bash -c 'echo == $(1): \$$GOTESTSUM_ELAPSED, its slowest tests:; $(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json'" \
-		-- -count 1 $(3) $(2)
+		-- -count 1 -vet off $(3) $(2)
 endef
 withservers := $(links)/withservers
 
 .PHONY: test
-test: test-unit test-store test-broker test-fleet test-orders test-bench ## Run all tests, in stages, on real servers
+test: test-unit test-single test-fleet test-orders test-bench ## Run all tests, in stages, on real servers
 
 .PHONY: test-unit
 test-unit: $(gotestsum) ## Run the tests that need no server
 	$(call run-stage,model,$(model),-timeout 20m)
 	$(call run-stage,unit,$(stage-unit),-race -timeout 20m)
 
-.PHONY: test-store
-test-store: test-tools ## Run the tests of the data in Redis
-	$(call run-stage,store,$(stage-store),-race -timeout 30m,$(withservers) --)
-
-.PHONY: test-broker
-test-broker: test-tools postgres ## Run the tests of forwarding, and of the servers themselves
-	$(call run-stage,broker,$(stage-broker),-race -timeout 30m,$(withservers) --)
+.PHONY: test-single
+test-single: test-tools postgres ## Run the tests of one program or package on real servers
+	$(call run-stage,single,$(stage-single),-race -p 3 -timeout 30m,$(withservers) --)
 
 .PHONY: test-fleet
 test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
-	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
+	$(call run-stage,fleet,$(stage-fleet),-race -p 2 -timeout 40m,$(withservers) --)
 
 # Its database driver is nobody's dependency who takes the libraries.
 .PHONY: test-orders
@@ -191,9 +187,11 @@ several := ./internal/luascript ./internal/shard ./internal/router ./producer ./
 
 .PHONY: cluster
 cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into clusters and sentinels (UPDATE=1)
-	$(withservers) -cluster -- go test -p 1 -timeout 40m $(several)
-	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./test/servers
-	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update)
+	@failed=0; set -x; \
+	$(withservers) -cluster -- go test -p 1 -count 1 -timeout 40m $(several) || failed=1; \
+	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./test/servers || failed=1; \
+	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update) || failed=1; \
+	exit $$failed
 
 # Each pair is a suite of Debian and a store of it, with that suite's RabbitMQ. The suites
 # are kept; to get newer packages, remove their folder, which its first run names.

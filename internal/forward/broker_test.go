@@ -180,9 +180,15 @@ func alarm(t *testing.T, broker *servers.RabbitMQ) {
 	if err := p.Publish(t.Context(), []*forward.Message{m}); err == nil || got.all(m)[0].Outcome != forward.Unsent {
 		t.Errorf("%v and %+v while blocked, want an error and unsent", err, got.all(m)[0])
 	}
-	for end := time.Now().Add(4 * heartbeat); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end, over := time.After(4*heartbeat), false; !over; {
+		changed := c.Changed()
 		if connected, blocked, reason := c.State(); !connected || !blocked {
 			t.Fatalf("connected=%v blocked=%v (%s) during the alarm", connected, blocked, reason)
+		}
+		select {
+		case <-changed:
+		case <-end:
+			over = true
 		}
 	}
 	setAlarm(t, broker, false)

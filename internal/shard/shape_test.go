@@ -19,7 +19,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 	for name := range texts {
 		texts[name] = "#!lua flags=no-writes\n-- " + name + "\nreturn {{}}"
 	}
-	c.store.scripts = luascript.New(c.rdb, texts)
+	c.store.scripts = luascript.New(luascript.Given(c.rdb), texts)
 	s := c.Shard(0)
 	for name, do := range map[string]func() error{
 		"put":       func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", In(0))}}).Err },
