@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -46,6 +47,12 @@ type Config struct {
 	// Policy decides about retries; NoRetry for none. Defaults to
 	// Exponential(time.Second, 5*time.Minute, 10).
 	Policy Policy
+	// OnParked is called when this consumer has parked a task, with the error that parked
+	// it. The task is stored as parked, and its delivery isn't acked yet. After a crash in
+	// between, the handler runs again, so OnParked may be called twice for one task. It
+	// occupies a handler's place, and ctx ends after Timeout. A panic is logged, and the
+	// task stays parked. It isn't called if a scanner parks a task. Defaults to nil.
+	OnParked func(ctx context.Context, t task.Task, err error)
 	// Timeout limits one run of the handler. Defaults to 30s.
 	Timeout time.Duration
 	// MinStep is the minimum delay of a next step, from when it is stored. It slows down
@@ -80,7 +87,9 @@ type Config struct {
 	// Name is shown in RabbitMQ's lists of connections and consumers. Defaults to
 	// "duefleet".
 	Name string
-	// Log gets outages and failures, never payloads. Defaults to slog.Default().
+	// Log gets outages and failures, never payloads. Lines about tasks come at most once a
+	// minute for each topic and kind, with the number of lines left out as "more".
+	// Defaults to slog.Default().
 	Log *slog.Logger
 	// Registerer registers the metrics, duefleet_consumer_*. Consumers may share one.
 	// Defaults to nil: no metrics.
@@ -108,10 +117,11 @@ type Consumer struct {
 	store   *store
 	close   func() error
 	metrics *metrics
+	reports reports
 	// These limit the rate of log lines that could come once for each delivery.
-	parked, panicked, refused, unstored, refusedOne, unknown, removed *ratelog.Logger
-	busy                                                              busy
-	ran                                                               atomic.Bool
+	refused, unstored, refusedOne, unknown *ratelog.Logger
+	busy                                   busy
+	ran                                    atomic.Bool
 }
 
 // New checks the configuration and starts nothing. An error names a bad URL by its index,
@@ -134,15 +144,13 @@ func New(cfg Config) (*Consumer, error) {
 		store: &store{Store: shards, routers: router.New(shards), window: cfg.Remember, clock: cfg.now,
 			removed: map[string]time.Time{},
 			met:     map[string]bool{}},
-		parked:     ratelog.New(cfg.Log, slog.LevelError, "task parked"),
-		panicked:   ratelog.New(cfg.Log, slog.LevelError, "handler panicked"),
+		reports:    reports{log: cfg.Log, kinds: map[kind]*ratelog.Logger{}},
 		refused:    ratelog.New(cfg.Log, slog.LevelWarn, "delivery rejected, it isn't a task"),
 		unstored:   ratelog.New(cfg.Log, slog.LevelError, "redis can't be used, retrying"),
 		refusedOne: ratelog.New(cfg.Log, slog.LevelError, "redis refuses one task, its delivery waits"),
 		unknown: ratelog.New(cfg.Log, slog.LevelError,
 			"no scanner serves the topic under this prefix of this redis, its delivery waits: give the consumer the "+
 				"scanners' redis and prefix"),
-		removed: ratelog.New(cfg.Log, slog.LevelError, "topic was removed, task is not stored again"),
 	}, nil
 }
 
