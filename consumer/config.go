@@ -45,7 +45,9 @@ type Config struct {
 	// Handler handles every task. Required.
 	Handler Handler
 	// Policy decides about retries; NoRetry for none. Defaults to
-	// Exponential(time.Second, 5*time.Minute, 10).
+	// Exponential(time.Second, time.Hour, 60). A task that always fails is then parked after
+	// 24 to 48 hours. Give the topic a max_attempts above the policy's attempts. Otherwise a
+	// task with as many attempts is parked once the broker returns or refuses its message.
 	Policy Policy
 	// OnParked is called when this consumer has parked a task, with the error that parked
 	// it. The task is stored as parked, and its delivery isn't acked yet. After a crash in
@@ -166,7 +168,7 @@ func (cfg Config) withDefaults() Config {
 	orDefault(&cfg.MaxPayload, task.DefaultMaxPayload)
 	orDefault(&cfg.Name, "duefleet")
 	if cfg.Policy == nil {
-		cfg.Policy = Exponential(time.Second, 5*time.Minute, 10)
+		cfg.Policy = defaultPolicy()
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -218,7 +220,7 @@ func (cfg Config) check() error {
 	case cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload:
 		return fmt.Errorf("Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
 	}
-	if _, _, err := cfg.Policy.call(1); err != nil {
+	if _, _, err := cfg.Policy.call(task.Task{Attempt: 1}, errUnknown); err != nil {
 		return err
 	}
 	for i, url := range cfg.URLs {

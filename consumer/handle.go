@@ -120,13 +120,14 @@ func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err
 		}
 	}()
 	d := task.NewDelivery(*t, func(due time.Time, payload []byte) error {
-		next = &following{when: task.At(due), local: due, least: c.cfg.MinStep, payload: payload}
+		next = &following{step: true, when: task.At(due), local: due, least: c.cfg.MinStep, payload: payload}
 		return nil
 	}).WithNextWhen(func(when task.When, payload []byte) error {
-		next = &following{when: when, least: c.cfg.MinStep, payload: payload}
+		next = &following{step: true, when: when, least: c.cfg.MinStep, payload: payload}
 		return nil
 	})
-	err = c.cfg.Handler(ctx, d.WithMaxPayload(c.cfg.MaxPayload))
+	d = d.WithMaxPayload(c.cfg.MaxPayload).WithLastAttempt(func(err error) bool { return c.last(t, err) })
+	err = c.cfg.Handler(ctx, d)
 	return next, err
 }
 
@@ -142,13 +143,17 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) result {
 	if err == nil {
 		return result{became: done, follow: next}
 	}
-	switch decided(err) {
+	switch d := decided(err); d.as {
 	case drop:
 		return result{became: drop, cause: err}
 	case park:
 		return parking(t, err)
+	case postponed:
+		f := failed(t, err)
+		f.attempts, f.when, f.least = t.Attempt-1, task.In(d.wait), c.cfg.MinStep
+		return result{became: postponed, follow: f, cause: err}
 	}
-	delay, again, broken := c.cfg.Policy.call(t.Attempt)
+	delay, again, broken := c.cfg.Policy.call(*t, err)
 	switch {
 	case broken != nil:
 		return parking(t, fmt.Errorf("%w; the attempt failed: %w", broken, err))
@@ -156,8 +161,20 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) result {
 		return parking(t, err)
 	}
 	f := failed(t, err)
-	f.when = task.In(max(delay, 0))
+	f.when = task.In(delay)
 	return result{became: retried, follow: f, cause: err}
+}
+
+// errUnknown stands for an error that the handler doesn't know yet.
+var errUnknown = errors.New("not known before the attempt ends")
+
+// last reports whether the task isn't tried again if its handler returns err.
+func (c *Consumer) last(t *task.Task, err error) bool {
+	if err == nil {
+		err = errUnknown
+	}
+	became := c.decide(t, nil, err).became
+	return became == park || became == drop
 }
 
 // parking returns the result of a task that is to be parked.

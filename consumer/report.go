@@ -60,6 +60,8 @@ func (o outcome) line() (level slog.Level, message string) {
 		return slog.LevelWarn, "task dropped by its handler"
 	case superseded:
 		return slog.LevelWarn, "handler failed, no retry: the task was cancelled or replaced"
+	case postponed:
+		return slog.LevelInfo, "handler asked for later, task is delivered again"
 	case removed:
 		return slog.LevelError, "topic was removed, task is not stored again"
 	}
