@@ -61,7 +61,7 @@ func (t *Topic) PlacementIn(ctx context.Context, term Term) (Placement, error) {
 		Value  *string `redis:"value"`
 		Intake string  `redis:"intake"`
 	}
-	if err := t.store.rdb.HMGet(ctx, t.placementKey(), "value", "intake").Scan(&there); err != nil {
+	if err := t.store.Client(ctx).HMGet(ctx, t.placementKey(), "value", "intake").Scan(&there); err != nil {
 		return t.placementFrom("", err)
 	}
 	if there.Value == nil {
