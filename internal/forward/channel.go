@@ -359,7 +359,7 @@ func (ch *channel) noteRefusals() {
 }
 
 // noteReturns has another channel replace this one if the route's own queue or binding is
-// missing. Whoever opens a channel makes them again.
+// missing. A channel that opens makes them again.
 func (ch *channel) noteReturns() {
 	r := ch.route.Load()
 	if r.Declare == nil || r.Declare.Queue == "" || time.Since(ch.opened) < redeclareAfter || ch.degraded.Load() {
@@ -367,8 +367,8 @@ func (ch *channel) noteReturns() {
 	}
 	for _, result := range ch.results {
 		if result.Outcome == Returned && r.keyOf(&result.Message.Task) == r.RoutingKey {
-			ch.connection.log.Info("a message of the route's own key was returned: queue and binding are declared again",
-				"exchange", r.Exchange, "queue", r.Declare.Queue)
+			ch.connection.log.InfoContext(context.Background(), "a message of the route's own key came back: "+
+				"its queue and binding are declared again", "exchange", r.Exchange, "queue", r.Declare.Queue)
 			ch.degrade()
 			return
 		}
