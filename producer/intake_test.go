@@ -32,7 +32,7 @@ func TestMessagesOfTheIntakeAreTasks(t *testing.T) {
 	put := func() {
 		t.Helper()
 		for _, id := range ids {
-			entry := shard.Entry{ID: id, When: shard.In(time.Hour), Body: body}
+			entry := shard.Entry{ID: id, When: task.In(time.Hour), Body: body}
 			f.ok(router.New(f.store).Topic(orders).Schedule(f.ctx(), []shard.Entry{entry})[0].Err)
 		}
 	}

@@ -196,7 +196,7 @@ func (r *Request) entry(named map[string]string) shard.Entry {
 	body := shard.EncodeBody(&task.Task{
 		ContentType: r.ContentType, Headers: withTrace(r.Headers, named), Options: r.Options, Payload: r.Payload,
 	})
-	return shard.Entry{ID: r.ID, When: shard.WhenOf(r.When), IfAbsent: r.IfAbsent, Body: body}
+	return shard.Entry{ID: r.ID, When: r.When, IfAbsent: r.IfAbsent, Body: body}
 }
 
 // result returns the result for a task with a due time in ms, which is 0 if it isn't known.

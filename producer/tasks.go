@@ -7,7 +7,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -71,7 +70,7 @@ func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (d
 		return time.Time{}, err
 	}
 	millis, err := within(ctx, c, task.ErrUncertain, func(ctx context.Context, id string) (int64, error) {
-		return c.routers.Topic(topic).Reschedule(ctx, id, shard.WhenOf(when))
+		return c.routers.Topic(topic).Reschedule(ctx, id, when)
 	}, id)
 	if millis > 0 { // with task.ErrReplicas too
 		due = fromMillis(millis)

@@ -13,6 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -373,7 +374,7 @@ func TestGetShowsAMessageOfTheIntake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry := shard.Entry{ID: "o-1", When: shard.In(time.Hour), Body: body}
+	entry := shard.Entry{ID: "o-1", When: task.In(time.Hour), Body: body}
 	orders := router.New(fixture.At(t, c.addr, c.prefix).Store).Topic("orders")
 	if r := orders.Schedule(t.Context(), []shard.Entry{entry})[0]; r.Err != nil {
 		t.Fatal(r.Err)

@@ -9,6 +9,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 // TestMessagesOfTheIntakeAreListed: tasks ls and parked ls show routing key, properties,
@@ -25,7 +26,7 @@ func TestMessagesOfTheIntakeAreListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry := shard.Entry{ID: "message", When: shard.In(0), Body: body}
+	entry := shard.Entry{ID: "message", When: task.Now(), Body: body}
 	if r := router.New(o.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0]; r.Err != nil {
 		t.Fatal(r.Err)
 	}

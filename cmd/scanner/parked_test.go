@@ -13,6 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 // TestWhatAReplayLeavesIsToldToScripts: the output begins with the number of replayed
@@ -55,7 +56,7 @@ func (o *operator) parkAs(topic, id, reason string) {
 	o.t.Helper()
 	o.serve(topic, 1)
 	for _, r := range router.New(o.store).Topic(topic).Schedule(o.t.Context(),
-		[]shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}) {
+		[]shard.Entry{{ID: id, When: task.Now(), Body: []byte{0}}}) {
 		if r.Err != nil {
 			o.t.Fatal(r.Err)
 		}

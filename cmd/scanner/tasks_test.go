@@ -9,10 +9,11 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 // put stores tasks in topic orders.
-func (o *operator) put(when shard.When, ids ...string) {
+func (o *operator) put(when task.When, ids ...string) {
 	o.t.Helper()
 	entries := make([]shard.Entry, len(ids))
 	for i, id := range ids {
@@ -35,8 +36,8 @@ func TestTasksAreListedForPeopleAndScripts(t *testing.T) {
 	o.serve("orders", 4)
 	o.wants(cli.Done, "no such tasks\n", ls()...)
 	o.wants(cli.Done, "[]\n", ls("-o", "json")...)
-	o.put(shard.At(time.UnixMilli(1796119200123)), "o 1", "o-2")
-	o.put(shard.In(time.Hour), "p-1")
+	o.put(task.At(time.UnixMilli(1796119200123)), "o 1", "o-2")
+	o.put(task.In(time.Hour), "p-1")
 	o.wants(cli.Done, `"o 1"  waiting  2026-12-01T10:00:00.123Z (in `, ls()...)
 	code, text := o.call(ls("-o", "json", "--id-prefix", "o")...)
 	var all []map[string]any

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -67,7 +68,7 @@ func (a *attic) fill(at, n int) {
 	p := fixture.Placement(a.t, a.topic)
 	ids := fixture.Belonging(p, at, n)
 	for batch := range slices.Chunk(ids, shard.MaxBatch) {
-		fixture.Put(a.t, a.topic, p, at, fixture.Entries(shard.In(time.Hour), []byte{0}, batch...)...)
+		fixture.Put(a.t, a.topic, p, at, fixture.Entries(task.In(time.Hour), []byte{0}, batch...)...)
 		for _, id := range batch {
 			a.park(at, id)
 		}
@@ -180,7 +181,7 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 	for i := 0; len(ids) < n; i++ {
 		if id := fmt.Sprint("o-", i); p.New(id) == 1 {
 			ids = append(ids, id)
-			fixture.Store(t, a.topic, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
+			fixture.Store(t, a.topic, shard.Entry{ID: id, When: task.Now(), Body: []byte{0}})
 		}
 	}
 	b, err := a.topic.Shard(1).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: shard.MaxBatch,

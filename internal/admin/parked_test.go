@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -73,7 +74,7 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	t.Helper()
 	old := p.Old(id)
-	fixture.Put(t, topic, p, old, fixture.Entries(shard.In(0), []byte{0}, id)...)
+	fixture.Put(t, topic, p, old, fixture.Entries(task.Now(), []byte{0}, id)...)
 	b, err := topic.Shard(old).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 1, Lease: time.Hour})
 	if err != nil || len(b.Tasks) != 1 {
 		t.Fatalf("%d tasks claimed, %v", len(b.Tasks), err)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -102,5 +103,5 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 // storeFar stores a task that is due much later, as a producer does.
 func storeFar(t *testing.T, topic *shard.Topic) {
 	t.Helper()
-	fixture.Store(t, topic, fixture.Entries(shard.In(time.Hour), []byte("\x00a"), "a")...)
+	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a")...)
 }

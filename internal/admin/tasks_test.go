@@ -35,12 +35,12 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 	a := newAttic(t)
 	now := time.Now().Add(time.Hour).Truncate(time.Second)
 	at := func(id string, seconds int) shard.Entry {
-		return shard.Entry{ID: id, When: shard.At(now.Add(time.Duration(seconds) * time.Second)), Body: []byte{0}}
+		return shard.Entry{ID: id, When: task.At(now.Add(time.Duration(seconds) * time.Second)), Body: []byte{0}}
 	}
 	p, err := a.topic.Placement(t.Context())
 	check.OK(t, err)
 	fixture.Store(t, a.topic, at("w-3", 3), at("w-1", 1), at("w-2", 2), at("w-4", 4))
-	fixture.Store(t, a.topic, shard.Entry{ID: "r", When: shard.In(0), Body: []byte{0}})
+	fixture.Store(t, a.topic, shard.Entry{ID: "r", When: task.Now(), Body: []byte{0}})
 	claim := func(id string) shard.Lease {
 		t.Helper()
 		b, err := a.topic.Shard(p.New(id)).Claim(t.Context(), shard.Claim{Claimant: "w", Request: id, Limit: 1,
@@ -54,9 +54,9 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 	if n, err := a.topic.Shard(p.New("r")).Release(t.Context(), []shard.Release{back}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	fixture.Store(t, a.topic, shard.Entry{ID: "l", When: shard.In(0), Body: []byte{0}})
+	fixture.Store(t, a.topic, shard.Entry{ID: "l", When: task.Now(), Body: []byte{0}})
 	claim("l")
-	fixture.Store(t, a.topic, shard.Entry{ID: "p", When: shard.In(0), Body: []byte{0}})
+	fixture.Store(t, a.topic, shard.Entry{ID: "p", When: task.Now(), Body: []byte{0}})
 	a.park(p.New("p"), "p")
 	all := "l leased, p parked, r retrying, w-1 waiting, w-2 waiting, w-3 waiting, w-4 waiting"
 	for name, c := range map[string]struct {
@@ -120,7 +120,7 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 	topic, _ := ordersAt(t, addr, prefix)
 	p, err := topic.Ensure(t.Context(), from)
 	check.OK(t, err)
-	fixture.Store(t, topic, shard.Entry{ID: moving, When: shard.In(time.Hour), Body: []byte{0}})
+	fixture.Store(t, topic, shard.Entry{ID: moving, When: task.In(time.Hour), Body: []byte{0}})
 	if parked {
 		a := attic{t: t, prefix: prefix, topic: topic}
 		_, a.rdb = ordersAt(t, addr, prefix)

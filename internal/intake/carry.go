@@ -99,7 +99,10 @@ func (s *session) ask(ctx context.Context, todo batch) error {
 
 // refuseFar refuses absolute due times that are too far ahead by Redis's clock.
 func (in *Intake) refuseFar(ctx context.Context, todo batch) error {
-	todo = todo.only(func(it *item) bool { return it.verb != Cancel && it.due.at > 0 })
+	todo = todo.only(func(it *item) bool {
+		_, absolute := it.due.when.Instant()
+		return it.verb != Cancel && absolute
+	})
 	if len(todo) == 0 {
 		return nil
 	}

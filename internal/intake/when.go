@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/duetime"
-	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -25,9 +24,7 @@ const (
 
 // due is when a message asks to be delivered.
 type due struct {
-	when shard.When
-	// at is the absolute due time in Unix ms; 0 if it is relative.
-	at int64
+	when task.When
 	// given is false if the message has none of the headers.
 	given bool
 	// delay is a delay above 0 from HeaderDelay, in ms. On delivery its sign is reversed.
@@ -40,7 +37,7 @@ func dueOf(headers map[string]any) (due, error) {
 	names := dueNames(headers)
 	switch {
 	case len(names) == 0:
-		return due{when: shard.In(0)}, nil
+		return due{when: task.Now()}, nil
 	case len(names) > 1:
 		return due{}, fmt.Errorf("headers %s: must be one of them", strings.Join(names, " and "))
 	}
@@ -95,9 +92,9 @@ func delay(value any) (due, error) {
 		return due{}, tooFar()
 	}
 	if ms <= 0 {
-		return due{when: shard.In(0)}, nil
+		return due{when: task.Now()}, nil
 	}
-	return due{when: shard.In(time.Duration(ms) * time.Millisecond), delay: ms}, nil
+	return due{when: task.In(time.Duration(ms) * time.Millisecond), delay: ms}, nil
 }
 
 func tooFar() error {
@@ -178,7 +175,7 @@ func span(value any) (due, error) {
 	if err == nil {
 		err = when.Check()
 	}
-	return due{when: shard.WhenOf(when)}, err
+	return due{when: when}, err
 }
 
 // instant reads HeaderDue: Unix ms as a number or as text, RFC 3339, or an AMQP timestamp.
@@ -201,14 +198,17 @@ func instant(value any) (due, error) {
 		return due{}, tooFar() // also beyond what UnixMilli can return
 	}
 	when := task.At(at)
-	return due{when: shard.WhenOf(when), at: at.UnixMilli()}, when.Check()
+	return due{when: when}, when.Check()
 }
 
 // mostMillis is the latest due time that Redis's scripts take.
 const mostMillis = 1<<48 - 1
 
 // far reports whether an absolute due time is too far ahead, seen from Redis's now in ms.
-func (d due) far(now int64) bool { return d.at > now+task.MaxAhead.Milliseconds() }
+func (d due) far(now int64) bool {
+	at, absolute := d.when.Instant()
+	return absolute && at.UnixMilli() > now+task.MaxAhead.Milliseconds()
+}
 
 func text(value any) (string, bool) {
 	switch v := value.(type) {

@@ -42,7 +42,10 @@ func TestDelaysAreReadAsByTheDelayedExchange(t *testing.T) {
 	} {
 		headers := map[string]any{HeaderDelay: row.value, "other": "stays"}
 		got, err := dueOf(headers)
-		want := due{when: shard.In(time.Duration(row.want) * time.Millisecond), given: true, delay: row.want}
+		want := due{when: task.In(time.Duration(row.want) * time.Millisecond), given: true, delay: row.want}
+		if row.want == 0 {
+			want.when = task.Now()
+		}
 		if err != nil || got != want {
 			t.Errorf("%T %v: got %+v, %v", row.value, row.value, got, err)
 		}
@@ -70,14 +73,15 @@ func TestDelaysAreReadAsByTheDelayedExchange(t *testing.T) {
 // TestOtherDueTimes: spans as flags take them, and instants as Unix ms or RFC 3339.
 func TestOtherDueTimes(t *testing.T) {
 	t.Parallel()
-	in := func(d time.Duration) due { return due{when: shard.In(d), given: true} }
-	at := func(ms int64) due { return due{when: shard.At(time.UnixMilli(ms)), at: ms, given: true} }
+	now := due{when: task.Now(), given: true}
+	in := func(d time.Duration) due { return due{when: task.In(d), given: true} }
+	at := func(ms int64) due { return due{when: task.At(time.UnixMilli(ms)), given: true} }
 	for _, row := range []struct {
 		name  string
 		value any
 		want  due
 	}{
-		{HeaderIn, "30m", in(30 * time.Minute)}, {HeaderIn, "1d12h", in(36 * time.Hour)}, {HeaderIn, "0s", in(0)},
+		{HeaderIn, "30m", in(30 * time.Minute)}, {HeaderIn, "1d12h", in(36 * time.Hour)}, {HeaderIn, "0s", now},
 		{HeaderIn, []byte("500ms"), in(500 * time.Millisecond)}, {HeaderIn, "-1h", in(-time.Hour)},
 		{HeaderIn, "36525d", in(task.MaxAhead)},
 		{HeaderDue, int64(1796119200123), at(1796119200123)}, {HeaderDue, "1796119200123", at(1796119200123)},
@@ -103,7 +107,7 @@ func TestOtherDueTimes(t *testing.T) {
 			t.Errorf("%s %v: got %+v", row.name, row.value, got)
 		}
 	}
-	if got, err := dueOf(map[string]any{"x-delays": 1}); err != nil || got != (due{when: shard.In(0)}) {
+	if got, err := dueOf(map[string]any{"x-delays": 1}); err != nil || got != (due{when: task.Now()}) {
 		t.Errorf("no header: got %+v, %v", got, err)
 	}
 	for _, pair := range [][2]string{{HeaderDelay, HeaderDue}, {HeaderDelay, HeaderIn}, {HeaderIn, HeaderDue}} {
@@ -120,7 +124,7 @@ func TestFarAheadIsSeenFromRedis(t *testing.T) {
 	now := time.Now().UnixMilli()
 	limit := now + task.MaxAhead.Milliseconds()
 	for at, want := range map[int64]bool{limit: false, limit + 1: true, 1: false} {
-		if got := (due{at: at}).far(now); got != want {
+		if got := (due{when: task.At(time.UnixMilli(at))}).far(now); got != want {
 			t.Errorf("%d ms from the limit: %v", at-limit, got)
 		}
 	}

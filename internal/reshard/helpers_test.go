@@ -13,6 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/wake"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	shared "github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -94,13 +95,13 @@ func (b *fixture) migrate() {
 }
 
 // put stores tasks in shard 0, all due at when.
-func (b *fixture) put(when shard.When, ids ...string) {
+func (b *fixture) put(when task.When, ids ...string) {
 	b.t.Helper()
 	b.putBody(when, []byte{0}, ids...)
 }
 
 // putBody stores tasks that have the same body.
-func (b *fixture) putBody(when shard.When, body []byte, ids ...string) {
+func (b *fixture) putBody(when task.When, body []byte, ids ...string) {
 	b.t.Helper()
 	shared.Put(b.t, b.topic, b.p, 0, shared.Entries(when, body, ids...)...)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
@@ -81,7 +82,7 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 	for i := range ids {
 		ids[i] = strconv.Itoa(i)
 	}
-	b.put(shard.In(time.Hour), ids...)
+	b.put(task.In(time.Hour), ids...)
 	_, err := b.topic.Begin(t.Context(), b.p, 5)
 	check.OK(t, err)
 	b.p, err = b.topic.Placement(t.Context())
@@ -106,7 +107,7 @@ func TestAMoverStartedAgainIsExportedWhatItAskedFor(t *testing.T) {
 	b := newFixture(t)
 	b.migrate()
 	ids := b.misplaced(2)
-	b.put(shard.In(time.Hour), ids...)
+	b.put(task.In(time.Hour), ids...)
 	for _, id := range ids {
 		m := b.resharder.newMover("me/0", 0, b.p)
 		export, err := b.topic.Shard(0).Export(t.Context(), b.p, m.newExport([]string{id}))
@@ -124,7 +125,7 @@ func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	b := newFixture(t)
 	b.migrate()
 	ids := b.misplaced(2)
-	b.put(shard.In(time.Hour), ids...)
+	b.put(task.In(time.Hour), ids...)
 	m := b.resharder.newMover("me/0", 0, b.p)
 	exported, asked := m.newExport(ids[:1]), ids[1]
 	_, err := b.topic.Shard(0).Export(t.Context(), b.p, exported)
@@ -144,7 +145,7 @@ func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	id := b.misplaced(1)[0]
 	m := b.resharder.newMover("me/0", 0, b.p)
 	wait.For(t, "an export that is not late", func() bool {
-		b.put(shard.In(time.Hour), id)
+		b.put(task.In(time.Hour), id)
 		dirty, _, err := m.carry(t.Context(), []string{id, id})
 		return err == nil && !dirty
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -71,7 +72,7 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 	var ids []string
 	for i := range tasks {
 		ids = append(ids, strconv.Itoa(i))
-		b.putBody(shard.In(time.Hour), make([]byte, size), ids[i])
+		b.putBody(task.In(time.Hour), make([]byte, size), ids[i])
 	}
 	b.migrate()
 	far := fixtureOn(t, narrowed(t, addr, 2_000_000), prefix)
@@ -109,7 +110,7 @@ func TestAStepThatLeftSomeDoesNotEndItsPass(t *testing.T) {
 	b := newFixture(t)
 	b.migrate()
 	ids := b.misplaced(3)
-	b.putBody(shard.In(time.Hour), make([]byte, 2<<20), ids...)
+	b.putBody(task.In(time.Hour), make([]byte, 2<<20), ids...)
 	m := b.resharder.newMover("me/0", 0, b.p)
 	b.resharder.showAll(t.Context(), []*mover{m}, b.p)
 	here := func() (n int) {
@@ -141,7 +142,7 @@ func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
 	b := newFixture(t)
 	b.migrate()
 	id := b.misplaced(1)[0]
-	b.put(shard.In(time.Hour), id)
+	b.put(task.In(time.Hour), id)
 	m := b.resharder.newMover("me/0", 0, b.p)
 	for _, want := range []time.Duration{2 * moveLease, 4 * moveLease, 8 * moveLease, moveLeaseMost, moveLeaseMost} {
 		request := m.newExport([]string{id})

@@ -37,8 +37,8 @@ func TestEachIDIsMetOnce(t *testing.T) {
 	const n = 1600
 	var entries []shard.Entry
 	for i := range n {
-		entries = append(entries, entry(fmt.Sprint(prefix, i), shard.In(time.Hour)),
-			entry(fmt.Sprint("ab-x-", i), shard.In(time.Hour)))
+		entries = append(entries, entry(fmt.Sprint(prefix, i), task.In(time.Hour)),
+			entry(fmt.Sprint("ab-x-", i), task.In(time.Hour)))
 	}
 	for batch := range slices.Chunk(entries, shard.MaxBatch) {
 		for _, r := range c.Router("orders").Schedule(c.ctx(), batch) {

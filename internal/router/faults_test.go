@@ -69,7 +69,7 @@ type faultOperation struct {
 func faultOperations() []faultOperation {
 	one := func(id string, absent bool) func(context.Context, *Router, *faultRow) error {
 		return func(ctx context.Context, r *Router, _ *faultRow) error {
-			e := entry(id, shard.In(2*time.Hour))
+			e := entry(id, task.In(2*time.Hour))
 			e.IfAbsent = absent
 			return r.Schedule(ctx, []shard.Entry{e})[0].Err
 		}
@@ -83,7 +83,7 @@ func faultOperations() []faultOperation {
 			return errors.Join(r.CancelMany(ctx, []string{"there", "other"}, 100)...)
 		}},
 		{"reschedule", func(ctx context.Context, r *Router, _ *faultRow) error {
-			_, err := r.Reschedule(ctx, "there", shard.In(2*time.Hour))
+			_, err := r.Reschedule(ctx, "there", task.In(2*time.Hour))
 			return err
 		}},
 		{"get", func(ctx context.Context, r *Router, _ *faultRow) error {
@@ -150,7 +150,7 @@ func newFaultRow(t *testing.T, op faultOperation, phase shard.Phase, fault strin
 		row.ok(err)
 		row.names[hash] = name
 	}
-	row.put(shard.In(time.Hour), "there", "other")
+	row.put(task.In(time.Hour), "there", "other")
 	if phase == shard.Migrating {
 		row.begin(50)
 		check.Equal(t, "moving", row.p.Moving("there") && row.p.Moving("other") && row.p.Moving("absent"), true)

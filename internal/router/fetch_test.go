@@ -20,7 +20,7 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 	var ids []string
 	for i := range 5 {
 		ids = append(ids, fmt.Sprint("large-", i))
-		large := shard.Entry{ID: ids[i], When: shard.In(time.Hour), Body: body(strings.Repeat("x", 600<<10))}
+		large := shard.Entry{ID: ids[i], When: task.In(time.Hour), Body: body(strings.Repeat("x", 600<<10))}
 		c.ok(c.tryPut(c.p, shard.Put{Entries: []shard.Entry{large}}).Err)
 	}
 	ids = append(ids, "none")
@@ -44,7 +44,7 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 func TestWhatCannotBeReadIsAnErrorOfItsTaskAlone(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(shard.In(time.Hour), "cut", "norecord", "noscore", "whole")
+	c.put(task.In(time.Hour), "cut", "norecord", "noscore", "whole")
 	c.ok(c.rdb.HSet(c.ctx(), c.key("task", 0), "cut", "\x14cut").Err())
 	c.ok(c.rdb.HDel(c.ctx(), c.key("task", 0), "norecord").Err())
 	c.ok(c.rdb.ZRem(c.ctx(), c.key("due", 0), "noscore").Err())
@@ -65,7 +65,7 @@ func TestAProducerMayListAndReadAndCancelMany(t *testing.T) {
 	store, err := shard.New(g.as("producer"), "duefleet")
 	g.ok(err)
 	ids := []string{"a", "b"}
-	entries := []shard.Entry{entry("a", shard.In(time.Hour)), entry("b", shard.In(time.Hour))}
+	entries := []shard.Entry{entry("a", task.In(time.Hour)), entry("b", task.In(time.Hour))}
 	for _, s := range New(store).Topic("orders").Schedule(g.ctx(), entries) {
 		g.ok(s.Err)
 	}

@@ -36,7 +36,7 @@ func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
 				c.release(shard.Release{Lease: lease, Delay: time.Millisecond, Attempted: true, Reason: "no route"})
 				c.reach("a")
 			}
-			moved, err := c.Router("orders").Reschedule(c.ctx(), "a", shard.In(time.Hour))
+			moved, err := c.Router("orders").Reschedule(c.ctx(), "a", task.In(time.Hour))
 			c.ok(err)
 			r := c.read("a")
 			check.Equal(t, "due of what was rescheduled", r.Due.UnixMilli(), moved)

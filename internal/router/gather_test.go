@@ -90,7 +90,7 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 	calls := &puts{text, make(chan *heldPut, 100)}
 	g := &gathering{sandbox: c, r: c.Router("orders"), calls: calls}
 	g.r.batchers.beside, g.r.batchers.patience = 1, limit
-	if s := g.r.Schedule(t.Context(), []shard.Entry{{ID: "there", Body: []byte{0}}}); s[0].Err != nil {
+	if s := g.r.Schedule(t.Context(), []shard.Entry{{ID: "there", When: task.Now(), Body: []byte{0}}}); s[0].Err != nil {
 		t.Fatal(s[0].Err) // the script is known, and the clock
 	}
 	faults.Around(c.rdb, calls.around)
@@ -101,7 +101,7 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 // schedule begins a call of ScheduleOne.
 func (g *gathering) schedule(ctx context.Context, e shard.Entry) <-chan Scheduled {
 	answer := make(chan Scheduled, 1)
-	e.When, e.Body = shard.In(time.Hour), []byte{0}
+	e.When, e.Body = task.In(time.Hour), []byte{0}
 	g.over.Go(func() {
 		due, err := g.r.ScheduleOne(ctx, e)
 		answer <- Scheduled{due, err}

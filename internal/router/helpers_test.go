@@ -75,7 +75,7 @@ func (c *sandbox) deadline() int64 { return c.now() + time.Hour.Milliseconds() }
 
 func body(payload string) []byte { return shard.EncodeBody(&task.Task{Payload: []byte(payload)}) }
 
-func entry(id string, when shard.When) shard.Entry {
+func entry(id string, when task.When) shard.Entry {
 	return shard.Entry{ID: id, When: when, Body: body("payload of " + id)}
 }
 
@@ -89,7 +89,7 @@ func (c *sandbox) tryPut(p shard.Placement, b shard.Put) shard.PutResult {
 }
 
 // put stores tasks in shard 0, all due at when.
-func (c *sandbox) put(when shard.When, ids ...string) {
+func (c *sandbox) put(when task.When, ids ...string) {
 	c.t.Helper()
 	b := shard.Put{}
 	for _, id := range ids {

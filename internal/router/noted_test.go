@@ -24,7 +24,7 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 	}
 	give := func(r shard.Release) (from int64) {
 		t.Helper()
-		c.put(shard.In(0), "a")
+		c.put(task.Now(), "a")
 		r.Lease = leases(c.claimIDs("a"))[0]
 		from = c.now()
 		check.Equal(t, "given back", c.release(r), 1)

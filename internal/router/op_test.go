@@ -24,7 +24,7 @@ func TestACallThatIsRepeatedWithItsOpsIsKnown(t *testing.T) {
 			var entries []shard.Entry
 			shared := shard.NewOp()
 			for i := range 40 {
-				e := entry(fmt.Sprint("t", i), shard.In(time.Hour))
+				e := entry(fmt.Sprint("t", i), task.In(time.Hour))
 				if e.Op = shared; i%2 == 0 {
 					e.IfAbsent, e.Op = true, shard.NewOp()
 				}

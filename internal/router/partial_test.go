@@ -23,7 +23,7 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 			c.ok(c.rdb.Set(c.ctx(), c.key("fence", 2), "no hash", 0).Err())
 			var entries []shard.Entry
 			for i := range 100 {
-				e := entry(fmt.Sprint("t", i), shard.In(time.Hour))
+				e := entry(fmt.Sprint("t", i), task.In(time.Hour))
 				e.IfAbsent = absent
 				entries = append(entries, e)
 			}
@@ -50,13 +50,13 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 func TestARecordThatCannotBeReadIsThere(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(shard.In(time.Hour), "unreadable")
+	c.put(task.In(time.Hour), "unreadable")
 	c.ok(c.rdb.HSet(c.ctx(), c.key("task", 0), "unreadable", "\xff").Err())
 	c.begin(50)
 	if !c.p.Moving("unreadable") {
 		t.Fatal("it stays where it is")
 	}
-	hour := shard.In(time.Hour)
+	hour := task.In(time.Hour)
 	entries := []shard.Entry{entry("unreadable", hour), entry("a", hour), entry("b", hour)}
 	for i := range entries {
 		entries[i].IfAbsent = true

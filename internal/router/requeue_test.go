@@ -16,7 +16,7 @@ import (
 func (c *sandbox) delivered() shard.Requeue {
 	c.t.Helper()
 	const id = "a"
-	c.put(shard.In(0), id)
+	c.put(task.Now(), id)
 	b := c.claimIDs(id)
 	_, err := c.Shard(0).Settle(c.ctx(), []shard.Lease{{ID: id, Token: b.Tasks[0].Token}})
 	c.ok(err)
@@ -44,7 +44,7 @@ func TestAgainStoresWhatWasSettled(t *testing.T) {
 func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(c *sandbox, a shard.Requeue){
-		"put": func(c *sandbox, _ shard.Requeue) { c.put(shard.In(time.Hour), "a") },
+		"put": func(c *sandbox, _ shard.Requeue) { c.put(task.In(time.Hour), "a") },
 		"stored by its consumer": func(c *sandbox, a shard.Requeue) {
 			_, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
@@ -75,8 +75,8 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 func TestWithdrawTellsWhatWasThere(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(shard.In(time.Hour), "waiting")
-	c.put(shard.In(0), "leased")
+	c.put(task.In(time.Hour), "waiting")
+	c.put(task.Now(), "leased")
 	c.claimIDs("leased")
 	before := c.now()
 	ids := []string{"waiting", "never", "leased"}
@@ -137,10 +137,10 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 		"claimed":  {func(c *sandbox) { c.claimIDs("a") }, true},
 		"moved": {func(c *sandbox) {
 			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.deadline(), shard.Move{Op: shard.NewOp(), ID: "a",
-				When: shard.In(2 * time.Hour)})
+				When: task.In(2 * time.Hour)})
 			c.ok(err)
 		}, false},
-		"put": {func(c *sandbox) { c.put(shard.In(2*time.Hour), "a") }, false},
+		"put": {func(c *sandbox) { c.put(task.In(2*time.Hour), "a") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -177,7 +177,7 @@ func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	c := newSandbox(t, 1)
 	a := c.delivered()
 	patience.For(t, "the next millisecond", func() bool { return c.now() > a.Due })
-	c.put(shard.In(0), "a")
+	c.put(task.Now(), "a")
 	a.Due = c.now() + 1000
 	stored, err := c.Router("orders").Requeue(c.ctx(), a)
 	c.ok(err)
@@ -195,14 +195,14 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
 			a := c.delivered()
-			c.put(shard.In(time.Hour), a.ID)
+			c.put(task.In(time.Hour), a.ID)
 			c.begin(2)
 			check.Equal(t, "its new shard", c.p.New(a.ID), 1)
 			if replaced {
 				// as a producer stores it that dies before it deletes at the old shard
 				_, err := c.Shard(0).Fence(c.ctx(), c.p)
 				c.ok(err)
-				c.ok(c.tryPut(c.p, shard.Put{Shard: 1, Moving: true, Entries: []shard.Entry{entry(a.ID, shard.In(0))}}).Err)
+				c.ok(c.tryPut(c.p, shard.Put{Shard: 1, Moving: true, Entries: []shard.Entry{entry(a.ID, task.Now())}}).Err)
 				b := c.askAt(1, shard.Claim{Claimant: "w", Request: string(shard.NewOp()), Limit: 1, Lease: time.Minute})
 				c.sameIDs(b, a.ID)
 				_, err = c.Shard(1).Settle(c.ctx(), leases(b))

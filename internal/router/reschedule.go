@@ -15,7 +15,7 @@ import (
 // shard takes what was read if it never had the task.
 //
 // If there is no task, nothing changes, although a consumer may have it.
-func (r *Router) Reschedule(ctx context.Context, id string, when shard.When) (due int64, err error) {
+func (r *Router) Reschedule(ctx context.Context, id string, when task.When) (due int64, err error) {
 	ctx, probation := luascript.OnProbation(ctx)
 	m := shard.Move{Op: shard.NewOp(), ID: id, When: when, Term: r.term}
 	t := tries{router: r}

@@ -16,7 +16,7 @@ func TestARescheduleThatMissesChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	a := c.delivered()
-	if _, err := c.Router("orders").Reschedule(c.ctx(), a.ID, shard.In(time.Hour)); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Router("orders").Reschedule(c.ctx(), a.ID, task.In(time.Hour)); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("moved what is not stored: %v", err)
 	}
 	delivery := shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 // term begins a term of the intake.
@@ -20,7 +21,7 @@ func (c *sandbox) term() *Router {
 func (c *sandbox) schedules(r *Router, p shard.Placement) error {
 	c.t.Helper()
 	for at := range p.Shards {
-		e := entry(idIn(p, at), shard.In(time.Hour))
+		e := entry(idIn(p, at), task.In(time.Hour))
 		if err := r.Schedule(c.ctx(), []shard.Entry{e})[0].Err; err != nil {
 			return err
 		}
@@ -48,7 +49,7 @@ func TestATermFollowsTheShards(t *testing.T) {
 	c.ok(c.rdb.HDel(c.ctx(), c.key("fence", 1), "intake").Err())
 	c.ok(c.schedules(earlier, c.p))
 	later := c.term()
-	c.ok(later.Schedule(c.ctx(), []shard.Entry{entry(idIn(c.p, 0), shard.In(0))})[0].Err)
+	c.ok(later.Schedule(c.ctx(), []shard.Entry{entry(idIn(c.p, 0), task.Now())})[0].Err)
 	began, err := c.Begin(c.ctx(), c.p, 5)
 	if c.ok(err); !began {
 		t.Fatal("the change didn't begin")
@@ -57,8 +58,8 @@ func TestATermFollowsTheShards(t *testing.T) {
 	c.ok(err)
 	for at := range p.Shards {
 		id := idIn(p, at)
-		err := earlier.Schedule(c.ctx(), []shard.Entry{entry(id, shard.In(0))})[0].Err
-		_, moved := earlier.Reschedule(c.ctx(), id, shard.In(0))
+		err := earlier.Schedule(c.ctx(), []shard.Entry{entry(id, task.Now())})[0].Err
+		_, moved := earlier.Reschedule(c.ctx(), id, task.Now())
 		cancelled := earlier.CancelMany(c.ctx(), []string{id}, 100)[0]
 		for verb, err := range map[string]error{"schedule": err, "move": moved, "cancel": cancelled} {
 			if !errors.Is(err, shard.ErrSuperseded) {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers"
@@ -130,7 +131,7 @@ func (c *clustered) put(shards ...int) {
 		}
 		ids = append(ids, id)
 	}
-	fixture.StoreUnder(c.t, c.topic("orders"), c.p, fixture.Entries(shard.In(0), []byte{0}, ids...)...)
+	fixture.StoreUnder(c.t, c.topic("orders"), c.p, fixture.Entries(task.Now(), []byte{0}, ids...)...)
 }
 
 // TestAMasterThatHangsHoldsUpNoOtherShard: one master hangs for longer than two leases.

@@ -55,7 +55,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	orders := store.Topic("orders")
 	p, err := orders.Ensure(t.Context(), 1)
 	check.OK(t, err)
-	fixture.Put(t, orders, p, 0, fixture.Entries(shard.In(0), []byte{0}, "done", "back")...)
+	fixture.Put(t, orders, p, 0, fixture.Entries(task.Now(), []byte{0}, "done", "back")...)
 	batch, err := orders.Shard(0).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Hour})
 	if err != nil || len(batch.Tasks) != 2 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
@@ -106,7 +106,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t)
-	b.put(shard.In(0), "a")
+	b.put(task.Now(), "a")
 	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
 		room{tasks: 1, bytes: claimBytes}, time.Hour))
 	if err != nil || len(batch.Tasks) != 1 {
@@ -173,7 +173,7 @@ func (h *hanging) delay(r faults.Request) {
 func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t)
-	b.put(shard.In(0), "a")
+	b.put(task.Now(), "a")
 	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
 		room{tasks: 1, bytes: claimBytes}, time.Hour))
 	if err != nil || len(batch.Tasks) != 1 {
@@ -256,7 +256,7 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 	l.start()
 	topic := l.topic("orders")
 	ids := fixture.Belonging(fixture.Placement(t, topic), 0, tasks)
-	fixture.Store(t, topic, fixture.Entries(shard.In(0), make([]byte, payload), ids...)...)
+	fixture.Store(t, topic, fixture.Entries(task.Now(), make([]byte, payload), ids...)...)
 	wait.Progress(t, "all to be delivered", func() int { return int(l.value("duefleet_forwarded_total")) }, l.empty)
 	if most := int(mostBytes.Load()); most > limit/parts || most < payload {
 		t.Errorf("%d bytes were in flight at a time, want at most a quarter of %d", most, limit)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -232,7 +233,7 @@ func harnessOn(t *testing.T, addr, prefix string) *harness {
 }
 
 // put stores tasks in shard 0, all due at when.
-func (b *harness) put(when shard.When, ids ...string) {
+func (b *harness) put(when task.When, ids ...string) {
 	b.t.Helper()
 	fixture.Put(b.t, b.topic.store, b.p, 0, fixture.Entries(when, []byte{0}, ids...)...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/amqptypes"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -53,7 +54,7 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 		body, err := amqpmsg.Encode(m)
 		l.ok(err)
 		want[m.RoutingKey] = string(body)
-		entries[i] = shard.Entry{ID: fmt.Sprint("made-", i), When: shard.In(0), Body: body}
+		entries[i] = shard.Entry{ID: fmt.Sprint("made-", i), When: task.Now(), Body: body}
 	}
 	for _, r := range router.New(l.store).Topic("orders").Schedule(t.Context(), entries) {
 		l.ok(r.Err)

@@ -8,6 +8,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -21,7 +22,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 	}
 	l := newLone(t, paused("2126-01-01T00:00:00Z"), nil)
 	l.start()
-	entry := shard.Entry{ID: "o-1", When: shard.In(0), Body: []byte{0}}
+	entry := shard.Entry{ID: "o-1", When: task.Now(), Body: []byte{0}}
 	r := router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0]
 	l.ok(r.Err)
 	status := func() admin.TopicStatus {

@@ -19,6 +19,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -31,7 +32,7 @@ func (l *lone) spread(n int, shards ...int) {
 	topic := l.topic("orders")
 	p := fixture.Placement(l.t, topic)
 	for _, at := range shards {
-		fixture.Store(l.t, topic, fixture.Entries(shard.In(0), []byte{0}, fixture.Belonging(p, at, n)...)...)
+		fixture.Store(l.t, topic, fixture.Entries(task.Now(), []byte{0}, fixture.Belonging(p, at, n)...)...)
 	}
 }
 
@@ -260,7 +261,7 @@ func storeOne(t *testing.T, topic *shard.Topic) {
 		p, err = topic.Placement(t.Context())
 		return err == nil
 	})
-	fixture.Store(t, topic, fixture.Entries(shard.In(0), []byte{0}, fmt.Sprint("o-", p.Epoch))...)
+	fixture.Store(t, topic, fixture.Entries(task.Now(), []byte{0}, fmt.Sprint("o-", p.Epoch))...)
 }
 
 // noPermission is Redis's error for a missing right.

@@ -19,6 +19,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -190,7 +191,7 @@ func (f *fleet) schedule(id string) {
 		_, err := f.topic.Placement(f.t.Context())
 		return err == nil
 	})
-	fixture.Store(f.t, f.topic, fixture.Entries(shard.In(0), []byte{0}, id)...)
+	fixture.Store(f.t, f.topic, fixture.Entries(task.Now(), []byte{0}, id)...)
 }
 
 // arrives waits until a task was delivered.

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
@@ -58,7 +59,7 @@ func (l *lone) put(n int) {
 	for i := range ids {
 		ids[i] = fmt.Sprint("o-", i)
 	}
-	fixture.Store(l.t, l.topic("orders"), fixture.Entries(shard.In(0), []byte{0}, ids...)...)
+	fixture.Store(l.t, l.topic("orders"), fixture.Entries(task.Now(), []byte{0}, ids...)...)
 }
 
 // stats returns the counts of the only shard.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -43,7 +44,7 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	b := newHarness(t)
 	claimed := map[string]int{}
 	for _, id := range []string{"a", "b"} {
-		b.put(shard.In(0), id)
+		b.put(task.Now(), id)
 		w := b.topic.newWorker(0)
 		batch, err := w.retryUntil(t.Context(), 0, w.newClaim(t.Context(), room{tasks: 10, bytes: claimBytes}, time.Hour),
 			time.Now())
@@ -133,7 +134,7 @@ func TestManyShardsChange(t *testing.T) {
 	const tasks = 4 * many
 	var entries []shard.Entry
 	for i := range tasks {
-		entries = append(entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(time.Hour), Body: []byte{0}})
+		entries = append(entries, shard.Entry{ID: fmt.Sprint("o-", i), When: task.In(time.Hour), Body: []byte{0}})
 	}
 	fixture.Store(t, topic, entries...)
 	l.write(map[string]string{"orders": declaring("orders", "tick: 100ms", fmt.Sprint("shards: ", fewer))})

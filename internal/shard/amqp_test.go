@@ -26,7 +26,7 @@ func amqpBody(t *testing.T, payload string) string {
 }
 
 // putAMQP stores messages of AMQP.
-func (c *sandbox) putAMQP(when When, ids ...string) {
+func (c *sandbox) putAMQP(when task.When, ids ...string) {
 	c.t.Helper()
 	entries := make([]Entry, len(ids))
 	for i, id := range ids {
@@ -56,7 +56,7 @@ func TestAPutStoresAMessageOfAMQPAsFormat2(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	due := c.now() + time.Hour.Milliseconds()
-	at := At(time.UnixMilli(due))
+	at := task.At(time.UnixMilli(due))
 	body := amqpBody(t, "a")
 	c.ok(c.tryPut(c.p, Put{Op: "ABCDEF", Entries: []Entry{
 		entry("before", at), {ID: "a", When: at, Body: []byte(body)}, entry("behind", at),
@@ -67,7 +67,7 @@ func TestAPutStoresAMessageOfAMQPAsFormat2(t *testing.T) {
 		equal(t, id+": format", c.raw(id)[0], 16)
 	}
 	c.isAMQP(c.read("a").Task)
-	c.put(In(time.Hour), "a")
+	c.put(task.In(time.Hour), "a")
 	equal(t, "format after a library replaced it", c.raw("a")[0], 16)
 }
 
@@ -76,7 +76,7 @@ func TestAPutStoresAMessageOfAMQPAsFormat2(t *testing.T) {
 func TestEveryStepKeepsAMessageOfAMQP(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.putAMQP(In(0), "a")
+	c.putAMQP(task.Now(), "a")
 	b := c.claimIDs("a")
 	c.isAMQP(b.Tasks[0].Task)
 	c.release(Release{Lease: leases(b)[0], Attempted: true, Redelivered: true, Reason: "returned"})
@@ -100,7 +100,7 @@ func TestEveryStepKeepsAMessageOfAMQP(t *testing.T) {
 	c.ok(err)
 	equal(t, "replayed", n, 1)
 	c.isAMQP(c.in("a", task.Waiting).Task)
-	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(time.Hour)})
+	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)})
 	c.ok(err)
 	s = c.in("a", task.Waiting)
 	c.isAMQP(s.Task)
@@ -112,7 +112,7 @@ func TestEveryStepKeepsAMessageOfAMQP(t *testing.T) {
 func TestAMessageOfAMQPMovesToAnotherShard(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.putAMQP(In(time.Hour), "a")
+	c.putAMQP(task.In(time.Hour), "a")
 	export := c.export(time.Minute, "a")
 	equal(t, "exported", len(export.Tasks), 1)
 	before := c.raw("a")
@@ -125,7 +125,7 @@ func TestAMessageOfAMQPMovesToAnotherShard(t *testing.T) {
 func TestAListWithoutPayloadsHasTheMessage(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.putAMQP(In(time.Hour), "a")
+	c.putAMQP(task.In(time.Hour), "a")
 	for _, part := range []part{partHead, partMeta, partWhole} {
 		list := c.Shard(0).List(SpanOf(task.Waiting), "")
 		list.part = part
@@ -146,8 +146,8 @@ func TestAListWithoutPayloadsHasTheMessage(t *testing.T) {
 func TestAListOfHeadsMayHaveMessages(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.putAMQP(In(time.Hour), "a")
-	c.put(In(time.Hour), "library")
+	c.putAMQP(task.In(time.Hour), "a")
+	c.put(task.In(time.Hour), "library")
 	c.plant("cut", "\x20"+headRest+"\x02\x05key", float64(c.now()+time.Hour.Milliseconds()))
 	list := c.Shard(0).List(SpanOf(task.Waiting), "")
 	list.ReadMessages()
@@ -166,7 +166,7 @@ func TestADamagedMessageOfAMQPIsBad(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.plant("cut", "\x20"+headRest+"\x02\x05key", 1)
 	c.plant("another", "\x20"+headRest+"\x01\x00\x00payload", 1)
-	c.putAMQP(In(0), "a")
+	c.putAMQP(task.Now(), "a")
 	b := c.claimIDs("a")
 	equal(t, "bad", len(b.Bad), 2)
 	for _, bad := range b.Bad {
@@ -182,9 +182,9 @@ func TestADamagedMessageOfAMQPIsBad(t *testing.T) {
 func TestAnEarlierVersionLeavesMessagesOfAMQPAlone(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.putAMQP(In(0), "due")
-	c.putAMQP(In(time.Hour), "later")
-	c.putAMQP(In(0), "parked")
+	c.putAMQP(task.Now(), "due")
+	c.putAMQP(task.In(time.Hour), "later")
+	c.putAMQP(task.Now(), "parked")
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: math.Inf(1), Member: "parked"}).Err())
 	want := map[string]string{"due": c.raw("due"), "later": c.raw("later"), "parked": c.raw("parked")}
 	s := c.Shard(0)

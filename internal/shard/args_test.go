@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 // accepted is one call that its script takes, and by their place the arguments
@@ -197,10 +199,10 @@ func sandboxWithTasks(t *testing.T) *sandbox {
 // fill stores a task in each state.
 func (c *sandbox) fill() {
 	c.t.Helper()
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "why")
-	c.put(In(time.Hour), "there")
-	c.put(In(0), "leased")
+	c.put(task.In(time.Hour), "there")
+	c.put(task.Now(), "leased")
 }
 
 func (c *sandbox) eval(name string, keys []string, args []any) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -31,12 +32,12 @@ func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
 		return conn, err
 	}
 	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: dial, DialerRetries: 1}, "own", 1)
-	c.put(In(time.Hour), "before")
+	c.put(task.In(time.Hour), "before")
 	notAfter := c.soonAfter()
 	c.ok(server.Kill())
 	put := make(chan PutResult, 1)
 	go func() {
-		put <- c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}})[0]
+		put <- c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}})[0]
 	}()
 	<-refused
 	c.ok(server.Restart(c.ctx()))
@@ -57,7 +58,7 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	options := servertest.RedisOptions(server.Addr())
 	options.Protocol, options.DisableIdentity = 2, true
 	c := sandboxOn(t, options, "own", 1)
-	c.put(In(time.Hour), "before")
+	c.put(task.In(time.Hour), "before")
 	_, err := c.rdb.Pipelined(c.ctx(), func(p redis.Pipeliner) error {
 		for i := range 6000 {
 			p.Set(c.ctx(), fmt.Sprint("own:filler:", i), "", 0)
@@ -81,7 +82,7 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	eventually(t, "Redis loads its file", func() bool {
 		return redis.HasErrorPrefix(side.Ping(c.ctx()).Err(), "LOADING")
 	})
-	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}})[0]
+	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}})[0]
 	c.ok(r.Err)
 	due := r.Due[0]
 	c.ok(<-restarted)
@@ -97,7 +98,7 @@ func TestMeasureACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	notAfter := c.soonAfter()
 	c.ok(c.rdb.Close())
 	began := time.Now()
-	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}})[0]
+	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}})[0]
 	if !errors.Is(r.Err, redis.ErrClosed) {
 		t.Fatalf("put: got %v", r.Err)
 	}
@@ -108,10 +109,10 @@ func TestMeasureACallOfAClosedClientFailsAtOnce(t *testing.T) {
 
 func TestMeasureACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	w := newTwin(t, 2)
-	w.acknowledged(Put{Op: NewOp(), Entries: []Entry{entry("there", In(time.Hour))}})
+	w.acknowledged(Put{Op: NewOp(), Entries: []Entry{entry("there", task.In(time.Hour))}})
 	w.ok(w.replica.Pause())
 	began := time.Now()
-	w.short("put", w.tryPut(w.p, Put{Entries: []Entry{entry("a", In(time.Hour))}}).Err)
+	w.short("put", w.tryPut(w.p, Put{Entries: []Entry{entry("a", task.In(time.Hour))}}).Err)
 	if took := time.Since(began); took < luascript.ReplicaPatience || took > 3*luascript.ReplicaPatience {
 		t.Errorf("it took %s, want about %s", took, luascript.ReplicaPatience)
 	}

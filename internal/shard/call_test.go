@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -127,7 +128,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 	t.Parallel()
 	for name, begin := range map[string]func(c *sandbox) attempt{
 		"put": func(c *sandbox) attempt {
-			b := Put{Op: NewOp(), Absent: true, Entries: []Entry{entry("a", In(time.Hour))}}
+			b := Put{Op: NewOp(), Absent: true, Entries: []Entry{entry("a", task.In(time.Hour))}}
 			return func(notAfter int64) error {
 				r := c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
 				if r.Err == nil {
@@ -138,8 +139,8 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 		},
 		"puts to two shards": func(c *sandbox) attempt {
 			batches := []Put{
-				{Shard: 0, Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}},
-				{Shard: 1, Op: NewOp(), Entries: []Entry{entry("b", In(time.Hour))}},
+				{Shard: 0, Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}},
+				{Shard: 1, Op: NewOp(), Entries: []Entry{entry("b", task.In(time.Hour))}},
 			}
 			return func(notAfter int64) error {
 				r := c.Put(c.ctx(), c.p, notAfter, batches)
@@ -151,7 +152,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 			}
 		},
 		"reschedule": func(c *sandbox) attempt {
-			m := Move{Op: NewOp(), ID: "there", When: In(2 * time.Hour)}
+			m := Move{Op: NewOp(), ID: "there", When: task.In(2 * time.Hour)}
 			return func(notAfter int64) error {
 				due, err := c.Shard(0).Reschedule(c.ctx(), c.p, notAfter, m)
 				if err == nil {
@@ -174,9 +175,10 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 			t.Parallel()
 			addr, prefix := servertest.Redis(t)
 			l, c := lineTo(t, addr, prefix)
-			c.put(In(time.Hour), "there")
+			c.put(task.In(time.Hour), "there")
 			c.delete("nothing")
-			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "nothing"}) // Redis knows the script
+			// Redis knows the script
+			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "nothing", When: task.Now()})
 			sent, notAfter := l.loseFirst(c, begin(c), c.soonAfter)
 			if len(sent) < 2 {
 				t.Fatalf("sent %d times, and the first reply was lost", len(sent))
@@ -223,8 +225,8 @@ func TestAClockTakenForAheadDoesNotShortenTheWaitForACopy(t *testing.T) {
 	t.Parallel()
 	addr, prefix := servertest.Redis(t)
 	l, c := lineTo(t, addr, prefix)
-	c.put(In(time.Hour), "before")
-	puts := []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}}
+	c.put(task.In(time.Hour), "before")
+	puts := []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}}
 	put := func(notAfter int64) error { return c.Put(c.ctx(), c.p, notAfter, puts)[0].Err }
 	sent, notAfter := l.loseFirst(c, put, func() int64 {
 		now, err := c.scripts.LatestNow(c.ctx())
@@ -244,10 +246,10 @@ func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 			t.Parallel()
 			server := servertest.OwnRedis(t)
 			l, c := lineTo(t, server.Addr(), "own")
-			c.put(In(0), "a")
+			c.put(task.Now(), "a")
 			batches := make([]Put, shards)
 			for i := range batches {
-				batches[i] = Put{Shard: i, Op: NewOp(), Entries: []Entry{entry("a", In(0))}}
+				batches[i] = Put{Shard: i, Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}
 			}
 			notAfter := c.soonAfter()
 			c.ok(server.Kill())
@@ -285,11 +287,11 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 	down := &refusing{}
 	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: down.dial, DialerRetries: 1}, "own",
 		1)
-	c.put(In(time.Hour), "before")
+	c.put(task.In(time.Hour), "before")
 	sent := faults.Count(c.rdb)
 	side := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer side.Close()
-	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	var r PutResult
 	eventually(t, "a call reaches Redis in time", func() bool {
 		c.ok(server.Kill())
@@ -355,9 +357,9 @@ func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 		return &loading{Conn: conn, left: &left}, err
 	}
 	c := sandboxOn(t, options, "own", 1)
-	c.put(In(time.Hour), "before")
+	c.put(task.In(time.Hour), "before")
 	sent := faults.Count(c.rdb)
-	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	var r PutResult
 	eventually(t, "a call reaches Redis in time", func() bool {
 		c.scripts.ForgetClock()
@@ -380,7 +382,7 @@ func TestACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	notAfter := c.soonAfter()
 	sent := faults.Count(c.rdb)
 	c.ok(c.rdb.Close())
-	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}})[0]
+	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}})[0]
 	if !errors.Is(r.Err, redis.ErrClosed) {
 		t.Fatalf("put: got %v", r.Err)
 	}
@@ -415,7 +417,7 @@ func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
 	assign(other) // which goes on to name the owner
 	tries := faults.Count(c.rdb)
 	answered := make(chan error, 1)
-	go func() { answered <- c.tryPut(c.p, Put{Entries: []Entry{entry("a", In(time.Hour))}}).Err }()
+	go func() { answered <- c.tryPut(c.p, Put{Entries: []Entry{entry("a", task.In(time.Hour))}}).Err }()
 	eventually(t, "more tries than a call without a redirection makes", func() bool {
 		if len(answered) > 0 {
 			t.Fatalf("it gave up: %v", <-answered)

@@ -15,7 +15,7 @@ import (
 func TestClaimIsNeverEarly(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	due := c.put(In(150*time.Millisecond), "a")[0]
+	due := c.put(task.In(150*time.Millisecond), "a")[0]
 	var b Batch
 	eventually(t, "the task is claimed", func() bool {
 		b = c.claim()
@@ -38,7 +38,7 @@ func TestClaimOfAnEmptyShardHasNoNext(t *testing.T) {
 	c := newSandbox(t, 1)
 	b := c.claimIDs()
 	equal(t, "next is zero", b.Next.IsZero(), true)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	c.park("a", "given up")
 	equal(t, "next beside a parked task is zero", c.claimIDs().Next.IsZero(), true)
 }
@@ -59,14 +59,14 @@ func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 		equal(t, what, attention().Next, c.ask(Claim{Claimant: "asks", Request: string(NewOp()), Lease: time.Minute}).Next)
 	}
 	same("an empty shard")
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "given up")
 	same("a parked task")
 	equal(t, "never", attention().Next.IsZero(), true)
-	due := c.put(In(time.Hour), "later")[0]
+	due := c.put(task.In(time.Hour), "later")[0]
 	same("a waiting task")
 	equal(t, "when it is due", attention().Next.UnixMilli(), due)
-	c.put(In(0), "now")
+	c.put(task.Now(), "now")
 	if a := attention(); a.Next.After(a.Now) {
 		t.Errorf("what is due needs attention at %s, and it is %s", a.Next, a.Now)
 	}
@@ -100,7 +100,7 @@ func TestClaimBringsTheWholeTask(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	in := &task.Task{ContentType: "text/plain", Headers: map[string]string{"k": "v"}, Payload: []byte("\x00\xff")}
-	r := c.tryPut(c.p, Put{Entries: []Entry{{ID: "a {b}\n🚀", When: In(0), Body: EncodeBody(in)}}})
+	r := c.tryPut(c.p, Put{Entries: []Entry{{ID: "a {b}\n🚀", When: task.Now(), Body: EncodeBody(in)}}})
 	c.ok(r.Err)
 	b := c.claimIDs("a {b}\n🚀")
 	got := b.Tasks[0]
@@ -118,7 +118,7 @@ func TestClaimBringsTheWholeTask(t *testing.T) {
 func TestALeasedTaskIsNobodyElses(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	first := c.claimIDs("a")
 	second := c.claimIDs()
 	deadline := first.Now.Add(time.Minute).UnixMilli()
@@ -130,11 +130,11 @@ func TestALeasedTaskIsNobodyElses(t *testing.T) {
 func TestARequestAskedAgainIsAnsweredWithItsBatch(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a", "b", "c")
+	c.put(task.Now(), "a", "b", "c")
 	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
 	first := c.ask(request)
 	c.sameIDs(first, "a", "b", "c")
-	c.put(In(0), "d")
+	c.put(task.Now(), "d")
 	second := c.ask(request)
 	c.sameIDs(second, "a", "b", "c")
 	equal(t, "token", second.Tasks[0].Token, first.Tasks[0].Token)
@@ -152,11 +152,11 @@ func TestARequestAskedAgainIsAnsweredWithItsBatch(t *testing.T) {
 func TestARequestThatIsAnothersBeginningIsNotTakenForIt(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}), "a")
-	c.put(In(0), "b")
+	c.put(task.Now(), "b")
 	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "10", Limit: 10, Lease: time.Minute}), "b")
-	c.put(In(0), "c")
+	c.put(task.Now(), "c")
 	c.sameIDs(c.ask(Claim{Claimant: "v", Request: "1", Limit: 10, Lease: time.Minute}), "c")
 }
 
@@ -165,7 +165,7 @@ func TestARequestThatIsAnothersBeginningIsNotTakenForIt(t *testing.T) {
 func TestAClaimThatArrivesLateLeasesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
 	_, err := c.Shard(0).claimBy(c.ctx(), request, c.now()-1)
 	equal(t, "late", errors.Is(err, ErrLate), true)
@@ -181,10 +181,10 @@ func TestAClaimThatArrivesLateLeasesNothing(t *testing.T) {
 func TestAClaimThatArrivesAfterTheNextOneLeasesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	next := Claim{Claimant: "w", Request: "10", Limit: 10, Lease: time.Minute}
 	c.sameIDs(c.ask(next), "a")
-	c.put(In(0), "b")
+	c.put(task.Now(), "b")
 	older := next
 	older.Request = "9"
 	_, err := c.Shard(0).Claim(c.ctx(), older)
@@ -198,7 +198,7 @@ func TestAClaimThatArrivesAfterTheNextOneLeasesNothing(t *testing.T) {
 func TestAClaimUnderAWrongClockIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	c.scripts.AssumeTime(1)
 	c.claimIDs("a")
 }
@@ -206,7 +206,7 @@ func TestAClaimUnderAWrongClockIsAskedAgain(t *testing.T) {
 func TestALapsedLeaseIsClaimedAgainAsARedelivery(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: 30 * time.Millisecond}
 	first := c.ask(request)
 	c.sameIDs(first, "a")
@@ -230,7 +230,7 @@ func TestALapsedLeaseIsClaimedAgainAsARedelivery(t *testing.T) {
 func TestClaimKeepsItsLimitAndSaysThatThereIsMore(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	due := c.put(In(0), "a", "b", "c")
+	due := c.put(task.Now(), "a", "b", "c")
 	claim := Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Minute}
 	b := c.ask(claim)
 	equal(t, "tasks", len(b.Tasks), 2)
@@ -246,9 +246,9 @@ func TestClaimKeepsItsLimitAndSaysThatThereIsMore(t *testing.T) {
 func TestTheEarliestTasksAreClaimedFirst(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	first := c.put(In(0), "z")[0]
+	first := c.put(task.Now(), "z")[0]
 	eventually(t, "a millisecond passes", func() bool { return c.now() > first })
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "1", Limit: 1, Lease: time.Minute}), "z")
 }
 
@@ -257,7 +257,7 @@ func TestABatchIsCutWhereItsPayloadsExceedTheBudget(t *testing.T) {
 	c := newSandbox(t, 1)
 	const n, size = 20, 64 << 10
 	for i := range n {
-		e := Entry{ID: fmt.Sprint(i), When: In(0), Body: body(strings.Repeat("x", size))}
+		e := Entry{ID: fmt.Sprint(i), When: task.Now(), Body: body(strings.Repeat("x", size))}
 		c.ok(c.tryPut(c.p, Put{Entries: []Entry{e}}).Err)
 	}
 	first := c.claim()
@@ -278,7 +278,7 @@ func TestAClaimMayBeGivenLess(t *testing.T) {
 	const n, size = 20, 1 << 10
 	var put Put
 	for i := range n {
-		put.Entries = append(put.Entries, Entry{ID: fmt.Sprint(i), When: In(0), Body: body(strings.Repeat("x", size))})
+		put.Entries = append(put.Entries, Entry{ID: fmt.Sprint(i), When: task.Now(), Body: body(strings.Repeat("x", size))})
 	}
 	c.ok(c.tryPut(c.p, put).Err)
 	b, err := c.Topic.Shard(0).Claim(t.Context(), Claim{Claimant: "w", Request: "1", Limit: n, Bytes: 6 * size,
@@ -291,7 +291,7 @@ func TestATaskAboveTheBudgetComesAlone(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	for _, id := range []string{"a", "b"} {
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: In(0), Body: body(strings.Repeat("x", claimBudget+1))}}}).Err)
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.Now(), Body: body(strings.Repeat("x", claimBudget+1))}}}).Err)
 	}
 	c.claimIDs("a")
 	c.claimIDs("b")
@@ -304,7 +304,7 @@ func TestABatchOfTheMostTasksGoesThroughEveryScript(t *testing.T) {
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%04d", i)
 	}
-	equal(t, "put", len(c.put(In(0), ids...)), MaxBatch)
+	equal(t, "put", len(c.put(task.Now(), ids...)), MaxBatch)
 	b := c.claimFor(50 * time.Millisecond)
 	equal(t, "claimed", len(b.Tasks), MaxBatch)
 	eventually(t, "the leases end", func() bool { b = c.claim(); return len(b.Tasks) > 0 })
@@ -328,7 +328,7 @@ func TestALimitAboveTheMostIsCut(t *testing.T) {
 		for i := range 600 {
 			ids = append(ids, fmt.Sprintf("%d-%d", batch, i))
 		}
-		c.put(In(0), ids...)
+		c.put(task.Now(), ids...)
 	}
 	b := c.ask(Claim{Claimant: "w", Request: "1", Limit: 5000, Lease: time.Minute})
 	equal(t, "claimed", len(b.Tasks), MaxBatch)
@@ -340,7 +340,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	now := c.now()
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x30of the future").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(now), Member: "new"}).Err())
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
 	equal(t, "skipped", b.Skipped, 1)
 	score, err := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "new").Result()
@@ -380,7 +380,7 @@ func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "bad", "\x10cut").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "bad"}).Err())
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
 	equal(t, "bad records", len(b.Bad), 1)
 	equal(t, "bad ID", b.Bad[0].ID, "bad")
@@ -403,22 +403,22 @@ func TestOneOfSeveralClaimantsClaims(t *testing.T) {
 		return c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: time.Hour,
 			Grace: grace})
 	}
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	first := claim("one", time.Hour)
 	c.sameIDs(first, "a")
 	equal(t, "somebody else polls when nobody has before", first.Polled.IsZero(), true)
 
-	due := c.put(In(0), "b")[0]
+	due := c.put(task.Now(), "b")[0]
 	other := claim("other", time.Hour)
 	c.sameIDs(other)
 	equal(t, "hours that the one stays", other.Polled.Sub(first.Now).Round(time.Minute), time.Hour)
 	equal(t, "next for the other", other.Next.UnixMilli(), due)
 	c.sameIDs(claim("one", time.Hour), "b")
 
-	c.put(In(0), "c")
+	c.put(task.Now(), "c")
 	eventually(t, "what is left for longer than grace is claimed",
 		func() bool { return len(claim("other", time.Millisecond).Tasks) == 1 })
-	c.put(In(0), "d")
+	c.put(task.Now(), "d")
 	equal(t, "the one before gives way", claim("one", time.Hour).Polled.IsZero(), false)
 	c.sameIDs(claim("other", time.Hour), "d")
 }
@@ -429,7 +429,7 @@ func TestAClaimantThatLeftHoldsUpNobody(t *testing.T) {
 	c := newSandbox(t, 1)
 	for i, who := range []string{"one", "other", "one"} {
 		id := fmt.Sprint("task-", i)
-		c.put(In(0), id)
+		c.put(task.Now(), id)
 		c.sameIDs(c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: 0,
 			Grace: time.Hour}), id)
 	}

@@ -4,17 +4,19 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 // full is a removed topic with a waiting, a leased and a parked task.
 func full(t *testing.T) *sandbox {
 	t.Helper()
 	c := newSandbox(t, 1)
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "no queue")
-	c.put(In(0), "leased")
+	c.put(task.Now(), "leased")
 	c.claimIDs("leased")
-	c.put(In(time.Hour), "waiting")
+	c.put(task.In(time.Hour), "waiting")
 	c.remove()
 	return c
 }
@@ -58,7 +60,7 @@ func TestClearLeavesATopicAloneThatWasMadeAnew(t *testing.T) {
 	var err error
 	c.p, err = c.Ensure(c.ctx(), 2)
 	c.ok(err)
-	c.put(In(time.Hour), "a")
+	c.put(task.In(time.Hour), "a")
 	for _, purge := range []bool{false, true} {
 		var moved *MovedError
 		if _, _, err := c.Clear(c.ctx(), gone, purge); !errors.As(err, &moved) || moved.Placement != c.p {
@@ -71,7 +73,7 @@ func TestClearLeavesATopicAloneThatWasMadeAnew(t *testing.T) {
 func TestClearOfATopicThatIsNotRemovedIsRefused(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "a")
+	c.put(task.In(time.Hour), "a")
 	if _, _, err := c.Clear(c.ctx(), c.p, true); err == nil {
 		t.Error("a topic that is served was cleared")
 	}

@@ -29,7 +29,7 @@ func TestAClaimIsReleasedAsOneThoughItIsNotDueAnyMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
-			c.put(In(0), "a")
+			c.put(task.Now(), "a")
 			l := leases(c.claimIDs("a"))[0]
 			due := c.dueLater("a", time.Hour)
 			equal(t, "released", c.release(Release{Lease: l, Delay: delay, Attempted: true, Redelivered: true,
@@ -46,7 +46,7 @@ func TestAClaimIsReleasedAsOneThoughItIsNotDueAnyMore(t *testing.T) {
 func TestAClaimIsParkedThoughItIsNotDueAnyMore(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	l := leases(c.claimIDs("a"))[0]
 	c.dueLater("a", time.Hour)
 	equal(t, "parked", c.release(Release{Lease: l, Park: true, Attempted: true, Reason: "NO_ROUTE"}), 1)
@@ -59,7 +59,7 @@ func TestAClaimIsParkedThoughItIsNotDueAnyMore(t *testing.T) {
 func TestALapsedClaimThatIsNotDueAnyMoreIsMarked(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	c.sameIDs(c.claimFor(30*time.Millisecond), "a")
 	due := c.dueLater("a", time.Hour)
 	eventually(t, "the lease lapses", func() bool {

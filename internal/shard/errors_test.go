@@ -34,7 +34,7 @@ func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.plant("short", "\x10cut", 1)
 	c.plant("cut", cutRecord, -1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	b := c.claimFor(30 * time.Millisecond)
 	c.sameIDs(b, "a")
 	equal(t, "bad", len(b.Bad), 2)
@@ -58,7 +58,7 @@ func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 func TestADamagedRecordDoesNotMakeAnExportedNeighbourEarly(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	due := c.put(In(time.Hour), "exported")[0]
+	due := c.put(task.In(time.Hour), "exported")[0]
 	equal(t, "exported", len(c.export(30*time.Millisecond, "exported").Tasks), 1)
 	c.plant("cut", cutRecord, -1) // its lease ended before, so it comes behind
 	eventually(t, "the export lapses", func() bool {
@@ -72,7 +72,7 @@ func TestADamagedRecordDoesNotMakeAnExportedNeighbourEarly(t *testing.T) {
 func TestALapsedExportOfANewerFormatIsNotMadeDue(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	due := c.put(In(time.Hour), "a")[0]
+	due := c.put(task.In(time.Hour), "a")[0]
 	equal(t, "exported", len(c.export(30*time.Millisecond, "a").Tasks), 1)
 	record := c.read("a").raw
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "a", "\x30"+record[1:]).Err())
@@ -115,7 +115,7 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T
 			n, err := c.Shard(0).Replay(c.ctx(), "parked")
 			c.ok(err)
 			equal(t, "replayed", n, 0)
-			_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "waiting", When: In(0)})
+			_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "waiting", When: task.Now()})
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
 				t.Fatalf("reschedule: got %v", err)
 			}
@@ -138,7 +138,7 @@ func TestASchedulingReplacesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	c.plant("a", "\x30", 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	equal(t, "payload", string(c.in("a", task.Waiting).Payload), "payload of a")
 }
 

@@ -12,10 +12,10 @@ import (
 func checked() map[string]func(c *sandbox, p Placement) error {
 	return map[string]func(c *sandbox, p Placement) error{
 		"put": func(c *sandbox, p Placement) error {
-			return c.tryPut(p, Put{Entries: []Entry{entry("put", In(0))}}).Err
+			return c.tryPut(p, Put{Entries: []Entry{entry("put", task.Now())}}).Err
 		},
 		"put if absent": func(c *sandbox, p Placement) error {
-			return c.tryPut(p, Put{Absent: true, Entries: []Entry{entry("absent", In(0))}}).Err
+			return c.tryPut(p, Put{Absent: true, Entries: []Entry{entry("absent", task.Now())}}).Err
 		},
 		"fence": func(c *sandbox, p Placement) error {
 			_, err := c.Shard(0).Fence(c.ctx(), p, "there")
@@ -26,7 +26,7 @@ func checked() map[string]func(c *sandbox, p Placement) error {
 			return err
 		},
 		"reschedule": func(c *sandbox, p Placement) error {
-			_, err := c.Shard(0).Reschedule(c.ctx(), p, c.notAfter(), Move{Op: NewOp(), ID: "there", When: In(0)})
+			_, err := c.Shard(0).Reschedule(c.ctx(), p, c.notAfter(), Move{Op: NewOp(), ID: "there", When: task.Now()})
 			return err
 		},
 		"export": func(c *sandbox, p Placement) error {
@@ -58,7 +58,7 @@ func TestTheFenceRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
-			due := c.put(In(time.Hour), "there")[0]
+			due := c.put(task.In(time.Hour), "there")[0]
 			old := c.begin(2)
 			_, err := c.Shard(0).Fence(c.ctx(), c.p)
 			c.ok(err)
@@ -80,9 +80,9 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheHandledIDs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
-			c.put(In(time.Hour), "there")
+			c.put(task.In(time.Hour), "there")
 			c.begin(2)
-			c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{{ID: "moving", When: In(time.Hour), Body: body("")}}}).Err)
+			c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{{ID: "moving", When: task.In(time.Hour), Body: body("")}}}).Err)
 			equal(t, "noted among the handled IDs", c.noted("moving"), true)
 			c.ok(do(c, c.p))
 			equal(t, "noted under the same placement", c.noted("moving"), true)
@@ -108,7 +108,7 @@ func (c *sandbox) noted(id string) bool {
 func TestReadUnderANewerPlacementWritesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "there")
+	c.put(task.In(time.Hour), "there")
 	newer := Placement{c.p.Epoch + 1, 2, 1, Migrating}
 	_, err := c.Shard(0).Read(c.ctx(), newer, "there")
 	c.ok(err)
@@ -119,7 +119,7 @@ func TestReadUnderANewerPlacementWritesNothing(t *testing.T) {
 func TestClaimSettleAndReleaseNeedNoPlacement(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a", "b")
+	c.put(task.Now(), "a", "b")
 	b := c.claimIDs("a", "b")
 	c.begin(2)
 	_, err := c.Shard(0).Fence(c.ctx(), c.p)
@@ -147,7 +147,7 @@ func TestEpochsAreComparedAsNumbers(t *testing.T) {
 func TestFenceReadsTasksUnderItsPlacement(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "a", "b")
+	c.put(task.In(time.Hour), "a", "b")
 	for range 2 {
 		records, err := c.Shard(0).Fence(c.ctx(), c.p, "b", "nothing", "a")
 		c.ok(err)
@@ -164,9 +164,9 @@ func TestPutNotesOnlyMovingTasksInTheHandledIDs(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	c.begin(2)
-	c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{entry("moving", In(0))}}).Err)
-	c.ok(c.tryPut(c.p, Put{Entries: []Entry{entry("stays", In(0)), entry("there", In(0))}}).Err)
-	c.ok(c.tryPut(c.p, Put{Moving: true, Absent: true, Entries: []Entry{entry("there", In(0)), entry("new", In(0))}}).Err)
+	c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{entry("moving", task.Now())}}).Err)
+	c.ok(c.tryPut(c.p, Put{Entries: []Entry{entry("stays", task.Now()), entry("there", task.Now())}}).Err)
+	c.ok(c.tryPut(c.p, Put{Moving: true, Absent: true, Entries: []Entry{entry("there", task.Now()), entry("new", task.Now())}}).Err)
 	equal(t, "one that was to be absent, and was there, is noted", c.noted("there"), false)
 	equal(t, "one that was to be absent, and was, is noted", c.noted("new"), true)
 	equal(t, "moving is noted", c.noted("moving"), true)
@@ -182,11 +182,11 @@ func TestPutNotesOnlyMovingTasksInTheHandledIDs(t *testing.T) {
 func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(time.Hour), "a")
+	c.put(task.In(time.Hour), "a")
 	c.begin(3)
 	there, err := c.Shard(0).Fence(c.ctx(), c.p, "a")
 	c.ok(err)
-	m := Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour), Moving: true, Fallback: there[0]}
+	m := Move{Op: NewOp(), ID: "a", When: task.In(2 * time.Hour), Moving: true, Fallback: there[0]}
 	var due int64
 	for i := range 2 {
 		again, err := c.Shard(1).Reschedule(c.ctx(), c.p, c.notAfter(), m)
@@ -213,7 +213,7 @@ func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheHandledIDsKept(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(time.Hour), "a")
+	c.put(task.In(time.Hour), "a")
 	c.begin(3)
 	export := c.export(time.Minute, "a")
 	equal(t, "cancelled", c.delete("a"), true)
@@ -222,7 +222,7 @@ func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheHandledIDsKept(t *testing.
 	other := c.p
 	other.Shards = 4
 	_, fenced := c.Shard(1).Fence(c.ctx(), other)
-	put := c.tryPut(other, Put{Shard: 1, Entries: []Entry{entry("b", In(0))}}).Err
+	put := c.tryPut(other, Put{Shard: 1, Entries: []Entry{entry("b", task.Now())}}).Err
 	_, read := c.Shard(1).Read(c.ctx(), other, "a")
 	for _, err := range []error{fenced, put, read} {
 		var moved *MovedError

@@ -25,11 +25,11 @@ func ownRedis(t *testing.T, args ...string) *sandbox {
 func TestAFullRedisGoesOnDelivering(t *testing.T) {
 	t.Parallel()
 	c := ownRedis(t, "--maxmemory", "16mb", "--maxmemory-policy", "noeviction", "--appendonly", "no")
-	c.put(In(0), "a", "b", "c", "d")
-	c.put(In(time.Hour), "later")
+	c.put(task.Now(), "a", "b", "c", "d")
+	c.put(task.In(time.Hour), "later")
 	big := body(strings.Repeat("x", 64<<10))
 	fill := func(i int) error {
-		return c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("fill-", i), When: In(time.Hour), Body: big}}}).Err
+		return c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("fill-", i), When: task.In(time.Hour), Body: big}}}).Err
 	}
 	var full error
 	for i := 0; full == nil && i < 1000; i++ {
@@ -60,7 +60,7 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 	n, err := c.Shard(0).Replay(c.ctx(), l[1].ID)
 	c.ok(err)
 	equal(t, "replayed", n, 1)
-	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: In(0)})
+	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: task.Now()})
 	c.ok(err)
 	stillFull()
 	_, err = c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute,
@@ -86,7 +86,7 @@ func TestAScriptCacheThatWasFlushedIsFilledAgain(t *testing.T) {
 	c := ownRedis(t)
 	flush := func() { c.ok(c.rdb.ScriptFlush(c.ctx()).Err()) }
 	flush()
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	flush()
 	b := c.claimIDs("a")
 	flush()
@@ -104,7 +104,7 @@ func TestAScriptCacheThatWasFlushedIsFilledAgain(t *testing.T) {
 func TestAScriptCacheThatIsFlushedWithinAPipelineLosesNoTask(t *testing.T) {
 	t.Parallel()
 	c := ownRedis(t)
-	c.put(In(time.Hour), "warm")
+	c.put(task.In(time.Hour), "warm")
 	rdb, ok := c.rdb.(*redis.Client)
 	equal(t, "a plain client", ok, true)
 	plain := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
@@ -120,7 +120,7 @@ func TestAScriptCacheThatIsFlushedWithinAPipelineLosesNoTask(t *testing.T) {
 	})
 	batches := make([]Put, 4)
 	for i := range batches {
-		batches[i] = Put{Shard: i, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint(i), In(0))}}
+		batches[i] = Put{Shard: i, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint(i), task.Now())}}
 	}
 	for i, r := range c.Put(c.ctx(), c.p, c.notAfter(), batches) {
 		c.ok(r.Err)

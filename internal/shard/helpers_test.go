@@ -119,7 +119,7 @@ func (c *sandbox) soonAfter() int64 {
 
 func body(payload string) []byte { return EncodeBody(&task.Task{Payload: []byte(payload)}) }
 
-func entry(id string, when When) Entry {
+func entry(id string, when task.When) Entry {
 	return Entry{ID: id, When: when, Body: body("payload of " + id)}
 }
 
@@ -133,7 +133,7 @@ func (c *sandbox) tryPut(p Placement, b Put) PutResult {
 }
 
 // put stores tasks in shard 0, all due at when, and returns their due in ms.
-func (c *sandbox) put(when When, ids ...string) []int64 {
+func (c *sandbox) put(when task.When, ids ...string) []int64 {
 	c.t.Helper()
 	b := Put{}
 	for _, id := range ids {

@@ -16,7 +16,7 @@ import (
 func TestSettleRemovesATaskForGood(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a", "b")
+	c.put(task.Now(), "a", "b")
 	b := c.claimIDs("a", "b")
 	equal(t, "settled", c.settle(leases(b)...), 2)
 	c.gone("a")
@@ -28,9 +28,9 @@ func TestSettleRemovesATaskForGood(t *testing.T) {
 func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a", "c")
+	c.put(task.Now(), "a", "c")
 	first := c.claimIDs("a", "c").Tasks[0].Token
-	c.put(In(0), "b", "d", "e")
+	c.put(task.Now(), "b", "d", "e")
 	second := c.claimIDs("b", "d", "e").Tasks[0].Token
 	crossed := []Lease{{"a", second}, {"b", first}, {"c", second}, {"d", first}}
 	equal(t, "settled under each other's token", c.settle(crossed...), 0)
@@ -46,7 +46,7 @@ func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
 func TestATokenIsANumber(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	token := c.claimIDs("a").Tasks[0].Token
 	score, err := strconv.ParseFloat(token, 64)
 	c.ok(err)
@@ -61,7 +61,7 @@ func TestATokenIsANumber(t *testing.T) {
 func TestSettleTakesMoreThanOneScriptDoes(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	l := leases(c.claimIDs("a"))[0]
 	many := make([]Lease, 2*MaxBatch+1)
 	for i := range many {
@@ -77,17 +77,17 @@ func TestSettleTakesMoreThanOneScriptDoes(t *testing.T) {
 func TestAnOldTokenTouchesNothing(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(c *sandbox){
-		"cancelled and scheduled again": func(c *sandbox) { c.delete("a"); c.put(In(0), "a") },
-		"replaced":                      func(c *sandbox) { c.put(In(0), "a") },
+		"cancelled and scheduled again": func(c *sandbox) { c.delete("a"); c.put(task.Now(), "a") },
+		"replaced":                      func(c *sandbox) { c.put(task.Now(), "a") },
 		"rescheduled": func(c *sandbox) {
-			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
+			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
 			c.ok(err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
-			c.put(In(0), "a")
+			c.put(task.Now(), "a")
 			old := leases(c.claimIDs("a"))[0]
 			replace(c)
 			untouched := func(state task.State) {
@@ -116,7 +116,7 @@ func TestTwoClaimsOfOneMillisecondHaveTheirOwnTokens(t *testing.T) {
 		for range 50 {
 			ids = append(ids, string(NewOp()))
 		}
-		c.put(In(0), ids...)
+		c.put(task.Now(), ids...)
 		met, last := false, int64(0)
 		for _, b := range c.claimEach(len(ids)) {
 			if seen[b.token] {
@@ -182,8 +182,8 @@ func leasesAmongOthers(c *sandbox) bool {
 	}
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), taken...).Err())
 	come := func() { c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).fence(), "claims", 1023).Err()) }
-	c.put(In(time.Hour), "later")
-	c.put(In(0), "now")
+	c.put(task.In(time.Hour), "later")
+	c.put(task.Now(), "now")
 
 	come()
 	claim := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
@@ -212,7 +212,7 @@ func leasesAmongOthers(c *sandbox) bool {
 func TestReleaseMakesATaskDueAtOnceInItsOldPlace(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	due := c.put(In(0), "a")[0]
+	due := c.put(task.Now(), "a")[0]
 	b := c.claimIDs("a")
 	r := Release{Lease: leases(b)[0], Redelivered: true}
 	equal(t, "released", c.release(r), 1)
@@ -229,7 +229,7 @@ func TestReleaseMakesATaskDueAtOnceInItsOldPlace(t *testing.T) {
 func TestReleaseWithADelayComesLaterAndKeepsItsDueTime(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	due := c.put(In(0), "a")[0]
+	due := c.put(task.Now(), "a")[0]
 	before := c.now()
 	equal(t, "released", c.release(Release{Lease: leases(c.claimIDs("a"))[0], Delay: time.Hour}), 1)
 	s := c.in("a", task.Waiting)
@@ -243,7 +243,7 @@ func TestReleaseWithADelayComesLaterAndKeepsItsDueTime(t *testing.T) {
 func TestReleaseRoundsADelayUpToAMillisecond(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	due := c.put(In(0), "a")[0]
+	due := c.put(task.Now(), "a")[0]
 	b := c.claimIDs("a")
 	equal(t, "released", c.release(Release{Lease: leases(b)[0], Delay: time.Microsecond}), 1)
 	if next := c.read("a").Next.UnixMilli(); next <= due || next <= b.Now.UnixMilli() {
@@ -254,7 +254,7 @@ func TestReleaseRoundsADelayUpToAMillisecond(t *testing.T) {
 func TestReleaseCountsOnlyTheAttemptsItIsToldOf(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	for i, want := range []int{1, 2, 2, 3} {
 		b := c.claimIDs("a")
 		equal(t, "attempt", b.Tasks[0].Attempt, want)
@@ -268,7 +268,7 @@ func TestReleaseCountsOnlyTheAttemptsItIsToldOf(t *testing.T) {
 func TestReleaseKeepsTheLastReason(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	long := strings.Repeat("r", maxReason)
 	for _, v := range []struct{ reason, want string }{
 		{"first", "first"}, {"", "first"}, {"second – ü", "second – ü"}, {long + "more", long}, {"s", "s"},
@@ -282,7 +282,7 @@ func TestReleaseKeepsTheLastReason(t *testing.T) {
 func TestParkSetsATaskAsideUntilItIsReplayed(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	due := c.put(In(0), "a")[0]
+	due := c.put(task.Now(), "a")[0]
 	b := c.claimIDs("a")
 	r := Release{Lease: leases(b)[0], Park: true, Attempted: true, Redelivered: true, Reason: "NO_ROUTE"}
 	equal(t, "parked", c.release(r), 1)
@@ -314,9 +314,9 @@ func TestParkSetsATaskAsideUntilItIsReplayed(t *testing.T) {
 func TestReplayAndPurgeTouchOnlyParkedTasks(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "leased")
+	c.put(task.Now(), "leased")
 	c.claimIDs("leased")
-	c.put(In(time.Hour), "waiting")
+	c.put(task.In(time.Hour), "waiting")
 	for _, id := range []string{"leased", "waiting", "nothing"} {
 		n, err := c.Shard(0).Replay(c.ctx(), id)
 		c.ok(err)
@@ -332,7 +332,7 @@ func TestReplayAndPurgeTouchOnlyParkedTasks(t *testing.T) {
 func TestPurgeRemovesAParkedTaskForGood(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	c.park("a", "given up")
 	for _, want := range []int{1, 0} {
 		n, err := c.Shard(0).PurgeParked(c.ctx(), "a")
@@ -346,10 +346,10 @@ func TestParkedTasksAreListedInPages(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	for _, id := range []string{"c", "a", "b"} {
-		c.put(In(0), id)
+		c.put(task.Now(), id)
 		c.park(id, "reason of "+id)
 	}
-	c.put(In(0), "waiting")
+	c.put(task.Now(), "waiting")
 	var ids []string
 	for offset := int64(0); ; offset += 2 {
 		page, err := c.Shard(0).Parked(c.ctx(), offset, 2)

@@ -45,7 +45,7 @@ func TestAListShowsEveryStateAsReadDoes(t *testing.T) {
 	t.Parallel()
 	c := sandboxWithTasks(t)
 	c.claimIDs("leased")
-	c.put(In(0), "retried")
+	c.put(task.Now(), "retried")
 	// after "there"
 	back := Release{Lease: leases(c.claimIDs("retried"))[0], Attempted: true, Reason: "no queue", Delay: 2 * time.Hour}
 	equal(t, "given back", c.release(back), 1)
@@ -94,7 +94,7 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 			if i%5 == 0 {
 				due += int64(batch*500 + i)
 			}
-			b.Entries = append(b.Entries, entry(id, At(time.UnixMilli(due))))
+			b.Entries = append(b.Entries, entry(id, task.At(time.UnixMilli(due))))
 			if i%2 == 0 {
 				stay = append(stay, id)
 			} else {
@@ -148,7 +148,7 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 func TestAListFindsIDsByTheirBeginning(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "a*b", "a*c", "axb", "[a", "b", "a")
+	c.put(task.In(time.Hour), "a*b", "a*c", "axb", "[a", "b", "a")
 	for prefix, want := range map[string]string{"a*": "a*b a*c", "[": "[a", "a": "a a*b a*c axb", "": "[a a a*b a*c axb b",
 		"ab": ""} {
 		tasks := c.listAll(c.Shard(0).List(SpanOf(task.Waiting), prefix), nil)
@@ -163,7 +163,7 @@ func TestAListFindsIDsByTheirBeginning(t *testing.T) {
 func TestAListNamesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "cut", "newer", "none", "whole")
+	c.put(task.In(time.Hour), "cut", "newer", "none", "whole")
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "cut", "\x14cut", "newer", "\x30"+strings.Repeat("x", 40)).Err())
 	c.ok(c.rdb.HDel(c.ctx(), c.Shard(0).tasks(), "none").Err())
 	got := map[string]string{}
@@ -184,8 +184,8 @@ func TestAListNamesWhatCannotBeRead(t *testing.T) {
 func TestAListShowsWhatAMoverHasAsItStoodBefore(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	due := c.put(In(time.Hour), "a")[0]
-	c.put(In(0), "p")
+	due := c.put(task.In(time.Hour), "a")[0]
+	c.put(task.Now(), "p")
 	c.park("p", "why")
 	c.begin(2)
 	_, err := c.Shard(0).Fence(c.ctx(), c.p)
@@ -210,12 +210,12 @@ func TestAPageOfAListIsBounded(t *testing.T) {
 	for batch := range 3 {
 		b := Put{}
 		for i := range MaxBatch {
-			b.Entries = append(b.Entries, entry(fmt.Sprintf("small-%d-%04d", batch, i), In(time.Hour)))
+			b.Entries = append(b.Entries, entry(fmt.Sprintf("small-%d-%04d", batch, i), task.In(time.Hour)))
 		}
 		c.ok(c.tryPut(c.p, b).Err)
 	}
 	for i := range 5 {
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("large-", i), When: In(2 * time.Hour),
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("large-", i), When: task.In(2 * time.Hour),
 			Body: body(strings.Repeat("x", 256<<10))}}}).Err)
 	}
 	sizes := func(prefix string) (sizes []int) {

@@ -15,7 +15,7 @@ func (c *sandbox) putLarge(n, bytes int) (ids []string) {
 	payload := body(strings.Repeat("x", bytes))
 	for i := range n {
 		id := fmt.Sprintf("large-%03d", i)
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: In(time.Hour), Body: payload}}}).Err)
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.In(time.Hour), Body: payload}}}).Err)
 		ids = append(ids, id)
 	}
 	return ids
@@ -56,7 +56,7 @@ func TestAnExportIsBoundedInBytes(t *testing.T) {
 func TestWhatAnExportLeavesIsExportedByLaterOnes(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(0), "leased")
+	c.put(task.Now(), "leased")
 	c.claimIDs("leased")
 	ids := append([]string{"leased", "nothing"}, c.putLarge(5, 700<<10)...)
 	for step := range 5 {

@@ -24,7 +24,7 @@ func (c *sandbox) exportBefore(in, lease time.Duration) (id string, due int64, e
 	c.t.Helper()
 	eventually(c.t, "a task is exported before it is due", func() bool {
 		id = string(NewOp())
-		due = c.put(In(in), id)[0]
+		due = c.put(task.In(in), id)[0]
 		export = c.export(lease, id)
 		before := len(export.Tasks) == 1 && export.Deadline-lease.Milliseconds() < due
 		if !before {
@@ -62,12 +62,12 @@ func exportLeases(export Exported) []Lease {
 func TestATaskMovesWithAllItIs(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "no route")
-	c.put(In(0), "tried")
+	c.put(task.Now(), "tried")
 	c.release(Release{Lease: leases(c.claimIDs("tried"))[0], Delay: time.Hour, Attempted: true, Redelivered: true,
 		Reason: "nacked"})
-	c.put(In(time.Hour), "waiting")
+	c.put(task.In(time.Hour), "waiting")
 	ids := []string{"parked", "tried", "waiting"}
 	before := map[string]Stored{}
 	for _, id := range ids {
@@ -93,7 +93,7 @@ func TestATaskMovesWithAllItIs(t *testing.T) {
 func TestAnExportAskedForAgainIsTheSame(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(time.Hour), "a", "b")
+	c.put(task.In(time.Hour), "a", "b")
 	l := Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"a", "b"}}
 	first, err := c.Shard(0).Export(c.ctx(), c.p, l)
 	c.ok(err)
@@ -118,13 +118,13 @@ func TestExportLeavesWhatIsLeasedMissingOrDueSoon(t *testing.T) {
 // was asked for.
 func exportsNotWhatIsDueSoon(c *sandbox) bool {
 	t := c.t
-	c.put(In(0), "leased")
+	c.put(task.Now(), "leased")
 	c.claimIDs("leased")
-	c.put(In(time.Hour), "soon")
-	c.put(In(0), "overdue")
+	c.put(task.In(time.Hour), "soon")
+	c.put(task.Now(), "overdue")
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(c.now() - 60_000), Member: "overdue"}).Err())
-	c.put(In(3*time.Hour), "later")
-	now := c.put(In(0), "now")[0]
+	c.put(task.In(3*time.Hour), "later")
+	now := c.put(task.Now(), "now")[0]
 	export, err := c.Shard(0).Export(c.ctx(), c.p, Export{
 		Claimant: "m", Request: "1", Lease: time.Minute, Soon: 2 * time.Hour,
 		IDs: []string{"leased", "soon", "now", "nothing", "overdue", "later", "later"},
@@ -145,8 +145,8 @@ func exportsNotWhatIsDueSoon(c *sandbox) bool {
 func TestALapsedExportGoesBackToItsScoreFromBefore(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	due := c.put(In(time.Hour), "waiting")[0]
-	c.put(In(0), "parked")
+	due := c.put(task.In(time.Hour), "waiting")[0]
+	c.put(task.Now(), "parked")
 	c.park("parked", "no route")
 	equal(t, "exported", len(c.export(30*time.Millisecond, "waiting", "parked").Tasks), 2)
 	eventually(t, "the export lapses", func() bool {
@@ -182,11 +182,11 @@ func TestALapsedExportThatIsDueIsARedelivery(t *testing.T) {
 func TestALapsedLeaseIsExportedWhileNobodyClaims(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "no route")
-	c.put(In(0), "claimed")
+	c.put(task.Now(), "claimed")
 	c.sameIDs(c.claimFor(30*time.Millisecond), "claimed")
-	due := c.put(In(time.Hour), "exported")[0]
+	due := c.put(task.In(time.Hour), "exported")[0]
 	equal(t, "exported", len(c.export(30*time.Millisecond, "exported", "parked").Tasks), 2)
 	for _, id := range []string{"exported", "parked", "claimed"} {
 		var export Exported
@@ -206,8 +206,8 @@ func TestALapsedLeaseIsExportedWhileNobodyClaims(t *testing.T) {
 func TestAnExportGivenBackIsAsItWas(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	due := c.put(In(time.Hour), "waiting")[0]
-	c.put(In(0), "parked")
+	due := c.put(task.In(time.Hour), "waiting")[0]
+	c.put(task.Now(), "parked")
 	c.park("parked", "no route")
 	export := c.export(time.Minute, "waiting", "parked")
 	for _, l := range exportLeases(export) {
@@ -228,13 +228,13 @@ func TestAnExportGivenBackIsAsItWas(t *testing.T) {
 func TestImportSkipsWhatIsOrWasHere(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(time.Hour), "cancelled", "replaced", "moving")
+	c.put(task.In(time.Hour), "cancelled", "replaced", "moving")
 	c.begin(3)
 	export := c.export(time.Minute, "cancelled", "replaced", "moving")
 	_, err := c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "cancelled")
 	c.ok(err)
 	c.ok(c.tryPut(c.p, Put{Shard: 1, Moving: true,
-		Entries: []Entry{{ID: "replaced", When: In(2 * time.Hour), Body: body("newer")}}}).Err)
+		Entries: []Entry{{ID: "replaced", When: task.In(2 * time.Hour), Body: body("newer")}}}).Err)
 	equal(t, "imported", c.importBatch(export), 1)
 	equal(t, "payload", string(c.at1("replaced").Payload), "newer")
 	c.at1("moving")
@@ -247,8 +247,8 @@ func TestImportSkipsWhatIsOrWasHere(t *testing.T) {
 func TestImportLeavesATaskThatIsHereWithoutTheHandledIDs(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(time.Hour), "a")
-	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{{ID: "a", When: In(2 * time.Hour), Body: body("here")}}}).Err)
+	c.put(task.In(time.Hour), "a")
+	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{{ID: "a", When: task.In(2 * time.Hour), Body: body("here")}}}).Err)
 	next := c.at1("a").Next
 	equal(t, "imported", c.importBatch(c.export(time.Minute, "a")), 0)
 	equal(t, "payload", string(c.at1("a").Payload), "here")
@@ -275,9 +275,9 @@ func TestWhatWasDeliveredAfterItMovedIsNotImportedAgain(t *testing.T) {
 func TestARescheduledOrCancelledExportIsTakenFromItsMover(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(time.Hour), "a", "b")
+	c.put(task.In(time.Hour), "a", "b")
 	export := c.export(time.Minute, "a", "b")
-	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
+	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(2 * time.Hour)})
 	c.ok(err)
 	equal(t, "cancelled", c.delete("b"), true)
 	equal(t, "settled", c.settle(exportLeases(export)...), 0)
@@ -287,9 +287,9 @@ func TestARescheduledOrCancelledExportIsTakenFromItsMover(t *testing.T) {
 func TestScanMeetsEveryTaskInWhateverState(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "no route")
-	c.put(In(0), "leased")
+	c.put(task.Now(), "leased")
 	c.claimIDs("leased")
 	want := map[string]bool{"parked": true, "leased": true}
 	for range 5 {
@@ -298,7 +298,7 @@ func TestScanMeetsEveryTaskInWhateverState(t *testing.T) {
 			ids[i] = string(NewOp())
 			want[ids[i]] = true
 		}
-		c.put(In(time.Hour), ids...)
+		c.put(task.In(time.Hour), ids...)
 	}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		ids, next, err := c.Shard(0).Scan(c.ctx(), cursor, 100)
@@ -333,7 +333,7 @@ func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
 func TestImportedAndLateIsNotGivenBack(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(time.Hour), "a", "b", "other")
+	c.put(task.In(time.Hour), "a", "b", "other")
 	c.begin(3)
 	export := c.export(time.Minute, "a", "b")
 	more := c.export(time.Minute, "other")

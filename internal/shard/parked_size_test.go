@@ -44,7 +44,7 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 		bodies[string(rune('A'+i))] = bodies["plain"]
 	}
 	for id, body := range bodies {
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: In(0), Body: body}}}).Err)
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.Now(), Body: body}}}).Err)
 		c.park(id, "reason of "+id)
 	}
 	whole := map[string]Stored{}
@@ -83,7 +83,7 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 func TestAListedRecordSaysWhatIsWrongWithItsBody(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "good")
+	c.put(task.Now(), "good")
 	c.park("good", "why")
 	good := c.read("good").raw
 	at := strings.Index(good, "\x00payload of good")

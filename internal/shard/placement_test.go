@@ -157,7 +157,7 @@ func TestAnInterruptedRemovalIsFinishedByAnother(t *testing.T) {
 	}
 	for s := range 3 {
 		var moved *MovedError
-		err := c.tryPut(c.p, Put{Shard: s, Entries: []Entry{entry("a", In(0))}}).Err
+		err := c.tryPut(c.p, Put{Shard: s, Entries: []Entry{entry("a", task.Now())}}).Err
 		if !errors.As(err, &moved) || moved.Placement != gone {
 			t.Errorf("put to shard %d: %v", s, err)
 		}
@@ -245,7 +245,7 @@ func TestOrphansAreTasksThatNobodyPolls(t *testing.T) {
 	for i := range 50 {
 		id := fmt.Sprint("order-", i)
 		at := c.p.New(id)
-		c.ok(c.tryPut(c.p, Put{Shard: at, Entries: []Entry{entry(id, In(time.Hour))}}).Err)
+		c.ok(c.tryPut(c.p, Put{Shard: at, Entries: []Entry{entry(id, task.In(time.Hour))}}).Err)
 		if at >= 3 {
 			outside++
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
@@ -18,7 +17,7 @@ const MaxBatch = 1000
 // Entry is one task to put.
 type Entry struct {
 	ID   string
-	When When
+	When task.When
 	Body []byte
 	// IfAbsent stores the task only if none has its ID. It is for the Router, which puts
 	// such tasks in batches of their own.
@@ -28,46 +27,16 @@ type Entry struct {
 	Op Op
 }
 
-// When is a due time on its way to Redis: absolute, or relative to the clock of
-// the Redis that stores the task.
-type When struct {
-	millis   int64
-	relative bool
-}
-
-// At returns the absolute time t, cut to the millisecond.
-func At(t time.Time) When { return When{t.UnixMilli(), false} }
-
-// In returns the time d after Redis's now, cut to the millisecond.
-func In(d time.Duration) When { return When{d.Milliseconds(), true} }
-
-// WhenOf returns the due time that w asks for; w must have passed task.CheckWhen.
-func WhenOf(w task.When) When {
+// whenArg returns a due time as scripts take it: Unix ms, or "+" and ms from the server's
+// now. A script refuses "", which stands for the zero When.
+func whenArg(w task.When) string {
 	if d, relative := w.Wait(); relative {
-		return In(d)
+		return "+" + strconv.FormatInt(max(d.Milliseconds(), 0), 10)
 	}
-	return At(w.Time(time.Time{}))
-}
-
-// Time returns the due time as seen from now.
-func (w When) Time(now time.Time) time.Time {
-	if w.relative {
-		return now.Add(time.Duration(w.millis) * time.Millisecond)
+	if at, absolute := w.Instant(); absolute {
+		return strconv.FormatInt(at.UnixMilli(), 10)
 	}
-	return time.UnixMilli(w.millis)
-}
-
-// MillisFrom returns the due time in ms as seen from now, in ms.
-func (w When) MillisFrom(now int64) int64 { return w.Time(time.UnixMilli(now)).UnixMilli() }
-
-func (w When) String() string {
-	if w.relative && w.millis >= 0 {
-		return "+" + strconv.FormatInt(w.millis, 10)
-	}
-	if w.relative {
-		return "+0"
-	}
-	return strconv.FormatInt(w.millis, 10)
+	return ""
 }
 
 // Put is one batch for one shard: at most MaxBatch entries.
@@ -145,7 +114,7 @@ func (p *put) args() []any {
 	for i := range b.Entries {
 		if b.Wanted == nil || b.Wanted(i) {
 			e := &b.Entries[i]
-			args = append(args, e.ID, e.When.String(), e.Body)
+			args = append(args, e.ID, whenArg(e.When), e.Body)
 			p.sent = append(p.sent, i)
 		}
 	}

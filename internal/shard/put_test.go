@@ -14,7 +14,7 @@ func TestPutMakesATaskWaitUntilItIsDue(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	at := time.UnixMilli(c.now()).Add(time.Hour).UTC()
-	due := c.put(At(at), "a")
+	due := c.put(task.At(at), "a")
 	equal(t, "due", due[0], at.UnixMilli())
 	s := c.in("a", task.Waiting)
 	equal(t, "due", s.Due, at)
@@ -27,7 +27,8 @@ func TestPutTakesThePastForNow(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	before := c.now()
-	for _, when := range []When{At(time.Time{}), At(time.UnixMilli(before - 5000)), In(-time.Hour), In(0), {}} {
+	for _, when := range []task.When{task.At(time.Time{}), task.At(time.UnixMilli(before - 5000)), task.In(-time.Hour),
+		task.Now()} {
 		due := c.put(when, "a")[0]
 		if after := c.now(); due < before || due > after {
 			t.Errorf("when %s: due at %d, want between %d and %d", when, due, before, after)
@@ -39,7 +40,7 @@ func TestPutCountsARelativeTimeFromRedisClock(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	before := c.now()
-	due := c.put(In(90*time.Second+999*time.Microsecond), "a")[0] - 90_000
+	due := c.put(task.In(90*time.Second+999*time.Microsecond), "a")[0] - 90_000
 	if after := c.now(); due < before || due > after {
 		t.Errorf("due 90 s after %d, want between %d and %d", due, before, after)
 	}
@@ -65,7 +66,7 @@ func TestPutTakesATimeHoweverItIsWritten(t *testing.T) {
 func TestPutTwiceWithOneOpChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour)), entry("b", In(2*time.Hour))}}
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour)), entry("b", task.In(2*time.Hour))}}
 	first := c.tryPut(c.p, b)
 	c.ok(first.Err)
 	b.Entries[0].Body = body("another")
@@ -80,7 +81,7 @@ func TestPutTwiceWithOneOpChangesNothing(t *testing.T) {
 func TestPutTwiceStoresAgainWhatWasDeliveredInBetween(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(0)), entry("b", In(time.Hour))}}
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now()), entry("b", task.In(time.Hour))}}
 	first := c.tryPut(c.p, b)
 	equal(t, "settled", c.settle(leases(c.claimIDs("a"))...), 1)
 	second := c.tryPut(c.p, b)
@@ -92,7 +93,7 @@ func TestPutTwiceStoresAgainWhatWasDeliveredInBetween(t *testing.T) {
 func TestPutTwiceAnswersEvenUnderAnOlderPlacementOrTooLate(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	first := c.tryPut(c.p, b)
 	old := c.begin(2)
 	_, err := c.Shard(0).Fence(c.ctx(), c.p)
@@ -105,21 +106,21 @@ func TestPutTwiceAnswersEvenUnderAnOlderPlacementOrTooLate(t *testing.T) {
 func TestPutReplacesATaskInWhateverState(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
 	c.release(Release{Lease: leases(b)[0], Attempted: true, Redelivered: true, Reason: "no route"})
 	b = c.claimIDs("a")
 	equal(t, "attempt", b.Tasks[0].Attempt, 2)
-	c.put(In(time.Hour), "a")
+	c.put(task.In(time.Hour), "a")
 	s := c.in("a", task.Waiting)
 	equal(t, "attempt", s.Attempt, 1)
 	equal(t, "redelivered", s.Redelivered, false)
 	equal(t, "reason", s.Reason, "")
 	equal(t, "settled under the lease from before", c.settle(leases(b)...), 0)
 
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	c.park("a", "given up")
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	c.in("a", task.Waiting)
 	c.claimIDs("a")
 }
@@ -130,17 +131,17 @@ func TestPutIfAbsentRefusesWhatIsThereInWhateverState(t *testing.T) {
 	absent := func(op Op, ids ...string) []int64 {
 		b := Put{Op: op, Absent: true}
 		for _, id := range ids {
-			b.Entries = append(b.Entries, Entry{ID: id, When: In(time.Hour), Body: body("absent")})
+			b.Entries = append(b.Entries, Entry{ID: id, When: task.In(time.Hour), Body: body("absent")})
 		}
 		r := c.tryPut(c.p, b)
 		c.ok(r.Err)
 		return r.Due
 	}
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "given up")
-	c.put(In(0), "leased")
+	c.put(task.Now(), "leased")
 	c.claimIDs("leased")
-	c.put(In(0), "waiting")
+	c.put(task.Now(), "waiting")
 	op := NewOp()
 	due := absent(op, "waiting", "new", "leased", "parked")
 	for i, there := range []bool{true, false, true, true} {
@@ -157,7 +158,7 @@ func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	two := func(id string) []Entry {
-		return []Entry{{ID: id, When: In(time.Hour), Body: body("first")}, {ID: id, When: In(2 * time.Hour),
+		return []Entry{{ID: id, When: task.In(time.Hour), Body: body("first")}, {ID: id, When: task.In(2 * time.Hour),
 			Body: body("second")}}
 	}
 	r := c.tryPut(c.p, Put{Entries: two("a")})
@@ -173,17 +174,17 @@ func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
 func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "there")
+	c.put(task.In(time.Hour), "there")
 	due := c.read("there").Next
 	late := c.now() - 1
-	r := c.Put(c.ctx(), c.p, late, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0)), entry("there", In(0))}}})[0]
+	r := c.Put(c.ctx(), c.p, late, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now()), entry("there", task.Now())}}})[0]
 	if !errors.Is(r.Err, ErrLate) || !strings.Contains(r.Err.Error(), "shard 0 of topic orders") {
 		t.Fatalf("put: got %v", r.Err)
 	}
 	if _, err := c.Delete(c.ctx(), 0, c.p, late, true, "there"); !errors.Is(err, ErrLate) {
 		t.Fatalf("delete: got %v", err)
 	}
-	if _, err := c.Shard(0).Reschedule(c.ctx(), c.p, late, Move{Op: NewOp(), ID: "there", When: In(0)}); !errors.Is(err,
+	if _, err := c.Shard(0).Reschedule(c.ctx(), c.p, late, Move{Op: NewOp(), ID: "there", When: task.Now()}); !errors.Is(err,
 		ErrLate) {
 		t.Fatalf("reschedule: got %v", err)
 	}
@@ -195,11 +196,11 @@ func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 func TestDeleteRemovesATaskInWhateverState(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "given up")
-	c.put(In(0), "leased")
+	c.put(task.Now(), "leased")
 	b := c.claimIDs("leased")
-	c.put(In(time.Hour), "waiting")
+	c.put(task.In(time.Hour), "waiting")
 	there, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "waiting", "never", "leased", "parked")
 	c.ok(err)
 	equal(t, "there", fmt.Sprint(there), fmt.Sprint([]bool{true, false, true, true}))
@@ -213,10 +214,10 @@ func TestDeleteRemovesATaskInWhateverState(t *testing.T) {
 func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	scheduled := c.read("a").Scheduled
 	c.park("a", "given up")
-	m := Move{Op: NewOp(), ID: "a", When: In(time.Hour)}
+	m := Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)}
 	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), m)
 	c.ok(err)
 	s := c.in("a", task.Waiting)
@@ -234,9 +235,9 @@ func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
 func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
-	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(time.Hour)})
+	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)})
 	c.ok(err)
 	equal(t, "settled", c.settle(leases(b)...), 0)
 	equal(t, "released", c.release(Release{Lease: leases(b)[0], Park: true}), 0)
@@ -246,7 +247,7 @@ func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
 func TestRescheduleOfNothingIsNotFound(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
+	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
 	if !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("got %v", err)
 	}
@@ -257,7 +258,7 @@ func TestDueTimesKeepTheirMillisecondForAHundredYears(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	for _, at := range []time.Time{time.Now().AddDate(100, 0, 0), time.Now().Add(time.Hour)} {
-		c.put(At(at), "a")
+		c.put(task.At(at), "a")
 		s := c.read("a")
 		equal(t, "due", s.Due.UnixMilli(), at.UnixMilli())
 		equal(t, "next", s.Next.UnixMilli(), at.UnixMilli())

@@ -150,7 +150,7 @@ func TestAPutStoresTheRecordByteForByte(t *testing.T) {
 	c := newSandbox(t, 1)
 	due := c.now() + time.Hour.Milliseconds()
 	in := &task.Task{ContentType: "a/b", Headers: map[string]string{"k": "v"}, Payload: []byte("p")}
-	at := At(time.UnixMilli(due))
+	at := task.At(time.UnixMilli(due))
 	c.ok(c.tryPut(c.p, Put{Op: "ABCDEF", Entries: []Entry{{ID: "a", When: at, Body: EncodeBody(in)}}}).Err)
 	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "a").Result()
 	c.ok(err)

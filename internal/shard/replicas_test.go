@@ -69,7 +69,7 @@ func TestWhatIsAcknowledgedIsAtTheReplica(t *testing.T) {
 	for i := range 50 {
 		puts := make([]Put, 4)
 		for s := range puts {
-			puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint("t", i), In(time.Hour))}}
+			puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint("t", i), task.In(time.Hour))}}
 		}
 		for s := range w.acknowledged(puts...) {
 			there, err := w.copied.HExists(w.ctx(), w.Shard(s).tasks(), fmt.Sprint("t", i)).Result()
@@ -82,9 +82,9 @@ func TestWhatIsAcknowledgedIsAtTheReplica(t *testing.T) {
 func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, 2)
-	w.acknowledged(Put{Op: NewOp(), Entries: []Entry{entry("there", In(time.Hour))}})
+	w.acknowledged(Put{Op: NewOp(), Entries: []Entry{entry("there", task.In(time.Hour))}})
 	w.ok(w.replica.Pause())
-	put := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	put := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	began := time.Now()
 	r := w.tryPut(w.p, put)
 	w.short("put", r.Err)
@@ -93,7 +93,7 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	}
 	equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
 	w.short("the same put again, which finds it there", w.tryPut(w.p, put).Err)
-	due, err := w.Shard(0).Reschedule(w.ctx(), w.p, w.notAfter(), Move{Op: NewOp(), ID: "there", When: In(time.Minute)})
+	due, err := w.Shard(0).Reschedule(w.ctx(), w.p, w.notAfter(), Move{Op: NewOp(), ID: "there", When: task.In(time.Minute)})
 	w.short("reschedule", err)
 	equal(t, "due at the master", w.read("there").Due.UnixMilli(), due)
 	_, err = w.Delete(w.ctx(), 0, w.p, w.notAfter(), false, "there")
@@ -120,7 +120,7 @@ func TestReplicasOnACluster(t *testing.T) {
 	c.ok(c.scripts.AwaitReplicas(1))
 	puts := make([]Put, 8)
 	for s := range puts {
-		puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+		puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	}
 	c.acknowledged(puts...)
 	c.ok(c.scripts.AwaitReplicas(2)) // each master has one
@@ -136,7 +136,7 @@ func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, 1)
 	w.ok(w.scripts.AwaitReplicas(0))
-	w.put(In(0), "a")
+	w.put(task.Now(), "a")
 	claimed := w.claimIDs("a")
 	w.settle(leases(claimed)...)
 	b := claimed.Tasks[0]

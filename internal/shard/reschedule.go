@@ -11,7 +11,7 @@ import (
 type Move struct {
 	Op     Op
 	ID     string
-	When   When
+	When   task.When
 	Moving bool
 	// Fallback is the task as read at the old shard while it is moving; nil if it is not
 	// there.
@@ -44,6 +44,6 @@ func (s Shard) rescheduleCall(p Placement, deadline int64, m Move) luascript.Cal
 		fallback = m.Fallback.raw
 	}
 	return luascript.Call{Script: "reschedule", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(),
-		Args: []any{p.String(), string(m.Op), luascript.DeadlineArg{}, m.ID, m.When.String(), m.Moving, fallback,
+		Args: []any{p.String(), string(m.Op), luascript.DeadlineArg{}, m.ID, whenArg(m.When), m.Moving, fallback,
 			m.Term.String()}}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -98,7 +99,7 @@ func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
 	for batch := range 3 {
 		b := Put{Shard: 1}
 		for i := range MaxBatch {
-			b.Entries = append(b.Entries, entry(fmt.Sprint(batch, "-", i), In(time.Hour)))
+			b.Entries = append(b.Entries, entry(fmt.Sprint(batch, "-", i), task.In(time.Hour)))
 		}
 		c.ok(c.tryPut(c.p, b).Err)
 	}
@@ -127,7 +128,7 @@ func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
 func TestAMemberWithoutARecordDoesNotKeepItsShardFromGettingClean(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{entry("a", In(time.Hour))}}).Err)
+	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{entry("a", task.In(time.Hour))}}).Err)
 	c.begin(1)
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(1).due(), redis.Z{Score: 1, Member: "waiting"},
 		redis.Z{Score: -1, Member: "lapsed"}, redis.Z{Score: math.Inf(1), Member: "parked"}).Err())

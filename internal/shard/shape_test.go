@@ -13,7 +13,7 @@ import (
 func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "a")
+	c.put(task.Now(), "a")
 	texts, err := scriptTexts()
 	c.ok(err)
 	for name := range texts {
@@ -22,7 +22,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 	c.store.scripts = luascript.New(luascript.Given(c.rdb), texts)
 	s := c.Shard(0)
 	for name, do := range map[string]func() error{
-		"put":       func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", In(0))}}).Err },
+		"put":       func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", task.Now())}}).Err },
 		"read":      func() error { _, err := s.Read(c.ctx(), c.p, "a"); return err },
 		"fetch":     func() error { return c.Fetch(c.ctx(), c.p, []Names{{0, []string{"a"}}})[0].Err },
 		"fence":     func() error { _, err := s.Fence(c.ctx(), c.p, "a"); return err },

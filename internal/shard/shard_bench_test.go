@@ -72,7 +72,7 @@ func benchPut(b *testing.B, t *Topic, p Placement, from, to int) {
 	put := Put{Op: NewOp(), Entries: make([]Entry, 0, to-from)}
 	payload := body(strings.Repeat("x", 200))
 	for n := from; n < to; n++ {
-		put.Entries = append(put.Entries, Entry{ID: fmt.Sprintf("order-%012d", n), When: In(0), Body: payload})
+		put.Entries = append(put.Entries, Entry{ID: fmt.Sprintf("order-%012d", n), When: task.Now(), Body: payload})
 	}
 	notAfter, err := t.store.scripts.Deadline(b.Context())
 	check.OK(b, err)

@@ -9,22 +9,23 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestStatsCountsEveryStateExactly(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
-	c.put(In(0), "p1", "p2", "p3")
+	c.put(task.Now(), "p1", "p2", "p3")
 	for _, l := range leases(c.claimIDs("p1", "p2", "p3")) {
 		c.release(Release{Lease: l, Park: true})
 	}
-	c.put(In(0), "l1", "l2")
+	c.put(task.Now(), "l1", "l2")
 	c.claimIDs("l1", "l2")
-	c.put(In(0), "lapsed")
+	c.put(task.Now(), "lapsed")
 	c.sameIDs(c.claimFor(time.Millisecond), "lapsed")
-	c.put(In(time.Hour), "w1", "w2", "w3", "w4")
-	oldest := c.put(In(0), "b1", "b2", "b3", "b4", "b5")[0]
+	c.put(task.In(time.Hour), "w1", "w2", "w3", "w4")
+	oldest := c.put(task.Now(), "b1", "b2", "b3", "b4", "b5")[0]
 	var got Stats
 	var before int64
 	eventually(t, "the lease ends", func() bool {
@@ -72,23 +73,23 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 		want := strings.Trim(fmt.Sprint(ms), "[]")
 		equal(t, "wakes after "+step, heard(), want)
 	}
-	reschedule := func(id string, when When) int64 {
+	reschedule := func(id string, when task.When) int64 {
 		due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: when})
 		c.ok(err)
 		return due
 	}
 	at := time.UnixMilli(c.now()).Add(time.Hour)
-	wakes("the first put", c.put(At(at), "a")...)
-	c.put(At(at), "b")
-	c.put(At(at.Add(time.Second)), "c")
+	wakes("the first put", c.put(task.At(at), "a")...)
+	c.put(task.At(at), "b")
+	c.put(task.At(at.Add(time.Second)), "c")
 	wakes("puts at the same time and later")
-	wakes("an earlier put", c.put(At(at.Add(-time.Second)), "d")...)
-	due := slices.Min(c.put(At(at.Add(-time.Minute)), "e", "f"))
+	wakes("an earlier put", c.put(task.At(at.Add(-time.Second)), "d")...)
+	due := slices.Min(c.put(task.At(at.Add(-time.Minute)), "e", "f"))
 	wakes("one batch of several", due)
-	reschedule("e", At(at.Add(time.Hour)))
+	reschedule("e", task.At(at.Add(time.Hour)))
 	wakes("a later due time")
-	wakes("an earlier due time", reschedule("c", At(at.Add(-30*time.Minute))))
-	now := c.put(In(0), "now")[0]
+	wakes("an earlier due time", reschedule("c", task.At(at.Add(-30*time.Minute))))
+	now := c.put(task.Now(), "now")[0]
 	wakes("a put that is due", now)
 	b := c.claimIDs("now")
 	wakes("a claim")
@@ -98,7 +99,7 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 	c.release(Release{Lease: leases(b)[0], Delay: 2 * time.Hour})
 	wakes("a release behind others")
 	c.delete("now")
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	heard()
 	c.park("parked", "given up")
 	wakes("parking")
@@ -114,13 +115,13 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(0), "parked")
+	c.put(task.Now(), "parked")
 	c.park("parked", "given up")
 	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
 	defer listen.Close()
 	_, err := listen.Receive(c.ctx())
 	check.OK(t, err)
-	due := c.put(In(time.Hour), "a")[0]
+	due := c.put(task.In(time.Hour), "a")[0]
 	m, err := listen.ReceiveMessage(c.ctx())
 	c.ok(err)
 	equal(t, "wake", m.Payload, fmt.Sprint(due))

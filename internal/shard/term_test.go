@@ -13,14 +13,14 @@ import (
 func ofTerm(c *sandbox, term Term) map[string]func() error {
 	return map[string]func() error{
 		"put": func() error {
-			return c.tryPut(c.p, Put{Term: term, Entries: []Entry{entry("there", In(time.Hour))}}).Err
+			return c.tryPut(c.p, Put{Term: term, Entries: []Entry{entry("there", task.In(time.Hour))}}).Err
 		},
 		"delete": func() error {
 			one := []Deletion{{Names: Names{IDs: []string{"there"}}, Term: term}}
 			return c.Withdraw(c.ctx(), c.p, c.notAfter(), one)[0].Err
 		},
 		"reschedule": func() error {
-			m := Move{Op: NewOp(), ID: "there", When: In(time.Minute), Term: term}
+			m := Move{Op: NewOp(), ID: "there", When: task.In(time.Minute), Term: term}
 			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), m)
 			return err
 		},
@@ -35,7 +35,7 @@ func TestAShardRefusesAnEarlierTerm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
-			c.put(In(0), "there")
+			c.put(task.Now(), "there")
 			earlier, _, err := c.BeginTerm(c.ctx())
 			c.ok(err)
 			before := c.everything()
@@ -59,7 +59,7 @@ func TestAShardRefusesAnEarlierTerm(t *testing.T) {
 			}
 			equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
 			c.ok(ofTerm(c, later)[name]())
-			c.put(In(0), "there")
+			c.put(task.Now(), "there")
 			c.ok(ofTerm(c, 0)[name]())
 		})
 	}

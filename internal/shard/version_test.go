@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/task"
 )
 
 // TestAVersionOfTheSameMillisecondHasAnotherDueTime: consumers tell deliveries of one ID
@@ -15,25 +16,25 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 	t.Parallel()
 	for name, newer := range map[string]func(c *sandbox) luascript.Call{
 		"put": func(c *sandbox) luascript.Call {
-			return c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}},
+			return c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
 				placement: c.p.String()}, c.notAfter())
 		},
 		"put for a time that is past": func(c *sandbox) luascript.Call {
-			b := &Put{Op: NewOp(), Entries: []Entry{entry("a", At(time.UnixMilli(1)))}}
+			b := &Put{Op: NewOp(), Entries: []Entry{entry("a", task.At(time.UnixMilli(1)))}}
 			return c.Shard(0).putCall(&put{batch: b, placement: c.p.String()}, c.notAfter())
 		},
 		"reschedule": func(c *sandbox) luascript.Call {
-			return c.Shard(0).rescheduleCall(c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
+			return c.Shard(0).rescheduleCall(c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
-			c.put(In(0), "a")
-			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a"})
+			c.put(task.Now(), "a")
+			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
 			c.claim() // Redis knows the scripts
 			eventually(t, "all of it happens within one ms", func() bool {
-				first := c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}},
+				first := c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
 					placement: c.p.String()}, c.notAfter())
 				claim := luascript.Call{
 					Script: "claim", Keys: []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
@@ -67,11 +68,11 @@ func TestADueTimeStaysAsItIs(t *testing.T) {
 	c := newSandbox(t, 1)
 	due := time.Now().Add(time.Hour)
 	for range 3 {
-		equal(t, "due", c.put(At(due), "a")[0], due.UnixMilli())
+		equal(t, "due", c.put(task.At(due), "a")[0], due.UnixMilli())
 	}
-	c.put(In(-time.Minute), "b")
+	c.put(task.In(-time.Minute), "b")
 	eventually(t, "a ms goes by", func() bool { return c.now() > c.read("b").Due.UnixMilli()+1 })
-	r := c.tryPut(c.p, Put{Entries: []Entry{entry("b", In(0))}})
+	r := c.tryPut(c.p, Put{Entries: []Entry{entry("b", task.Now())}})
 	c.ok(r.Err)
 	equal(t, "due", r.Due[0], c.read("b").Scheduled.UnixMilli())
 }

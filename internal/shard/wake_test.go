@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
@@ -43,7 +44,7 @@ func (l *listening) hears(when string) {
 	eventually(l.t, "a wake is heard "+when, func() bool {
 		if looks++; looks%10 == 1 {
 			l.next = l.next.Add(-time.Second)
-			l.put(At(l.next), "earliest")
+			l.put(task.At(l.next), "earliest")
 		}
 		return l.heard.Load() <= first
 	})

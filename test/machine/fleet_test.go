@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 // These values are the same as in package scanner.
@@ -250,7 +251,7 @@ var staleScripts = []struct {
 }{
 	{"put", func(m *machine, at int, p shard.Placement, id string) error {
 		put := shard.Put{Shard: at, Op: "stales",
-			Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte("\x00stale")}}}
+			Entries: []shard.Entry{{ID: id, When: task.Now(), Body: []byte("\x00stale")}}}
 		return m.topic.Put(m.ctx, p, m.interceptor.now+1000, []shard.Put{put})[0].Err
 	}},
 	{"delete", func(m *machine, at int, p shard.Placement, id string) error {
@@ -259,7 +260,7 @@ var staleScripts = []struct {
 	}},
 	{"reschedule", func(m *machine, at int, p shard.Placement, id string) error {
 		_, err := m.topic.Shard(at).Reschedule(m.ctx, p, m.interceptor.now+1000,
-			shard.Move{Op: "stales", ID: id, When: shard.In(0)})
+			shard.Move{Op: "stales", ID: id, When: task.Now()})
 		return err
 	}},
 	{"fence", func(m *machine, at int, p shard.Placement, id string) error {
