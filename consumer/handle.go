@@ -232,7 +232,7 @@ func (w *worker) allowNext(work context.Context, t *task.Task, f following) (sto
 	}
 	f.op = shard.NewOp()
 	err = w.retryUntil(work, t, "store", func() (err error) {
-		stored, err = w.c.store.put(work, t, f, at)
+		stored, err = w.c.store.storeNext(work, t, f, at)
 		return err
 	})
 	w.c.cfg.step(stepStored)

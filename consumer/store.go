@@ -179,9 +179,9 @@ func marked[V any](headers map[string]V, mark V) map[string]V {
 	return all
 }
 
-// put stores f after the delivery of t. It returns false if the task was changed since, and
+// storeNext stores f after the delivery of t. It returns false if the task was changed since, and
 // errRemoved if the topic was removed.
-func (s *store) put(ctx context.Context, t *task.Task, f following, at permit) (bool, error) {
+func (s *store) storeNext(ctx context.Context, t *task.Task, f following, at permit) (bool, error) {
 	body, err := f.body(t, at)
 	if err != nil {
 		return false, err

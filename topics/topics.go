@@ -212,8 +212,8 @@ func (c *Client) find(ctx context.Context, topic string, index uint64, create bo
 	case !there && index > 0:
 		err = topicconfig.NoDocumentError(topic)
 	case !there && !create:
-		err = c.documents.RefuseSlip(ctx, topic)
-		if slip := (topicconfig.SlipError{}); errors.As(err, &slip) {
+		err = c.documents.RefuseLikelyTypo(ctx, topic)
+		if typo := (topicconfig.LikelyTypoError{}); errors.As(err, &typo) {
 			err = fmt.Errorf("%w: %w", task.ErrNotFound, err)
 		}
 	case there && index > 0 && found.Index != index:

@@ -7,9 +7,9 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 )
 
-// TestANewTopicMayBeASlip: set refuses a new topic whose name is similar to another
+// TestANewTopicMayBeATypo: set refuses a new topic whose name is similar to another
 // topic's, and names that topic. Create accepts every new name, but no existing topic.
-func TestANewTopicMayBeASlip(t *testing.T) {
+func TestANewTopicMayBeATypo(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	o.wants(cli.Done, "topic orders written", "topic", "create", "orders", "rate=5", "--no-wait")

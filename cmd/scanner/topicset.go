@@ -231,13 +231,13 @@ func printWarning(cmd *cobra.Command, topic, warning string) (err error) {
 
 // confirmNew asks whether to create a new topic.
 func (w topicWork) confirmNew(cmd *cobra.Command, topic string) error {
-	slip, err := w.docs.Slip(cmd.Context(), topic)
+	like, err := w.docs.LikelyMeant(cmd.Context(), topic)
 	if err != nil {
 		return err
 	}
 	what := "create the new topic " + topic
-	if slip != "" {
-		what += "; did you mean " + slip + ", which exists? create it"
+	if like != "" {
+		what += "; did you mean " + like + ", which exists? create it"
 	}
 	return cli.Confirmation{Deed: cli.Writes()}.Ask(cmd, what)
 }

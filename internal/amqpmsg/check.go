@@ -12,7 +12,7 @@ func CheckTable(b []byte) error {
 // skipTable reads to the end.
 func (d *decoder) skipTable(depth int) {
 	for n := 0; len(d.b) > 0; n++ {
-		d.take(int(d.byte()))
+		d.nextBytes(int(d.byte()))
 		d.skipElement(n, depth)
 	}
 }
@@ -45,15 +45,15 @@ func (d *decoder) skipElement(n, depth int) {
 		d.long()
 	case 'V':
 	case 'b', 'B', 't':
-		d.take(1)
+		d.nextBytes(1)
 	case 's', 'u':
-		d.take(2)
+		d.nextBytes(2)
 	case 'I', 'i', 'f':
-		d.take(4)
+		d.nextBytes(4)
 	case 'D':
-		d.take(5)
+		d.nextBytes(5)
 	case 'l', 'd', 'T':
-		d.take(8)
+		d.nextBytes(8)
 	default:
 		d.fail(unknownType(tag))
 	}

@@ -28,7 +28,7 @@ func decode(b []byte) (Message, error) {
 	if length > MaxProperties {
 		return Message{}, fmt.Errorf("properties of %d bytes; at most %d", length, MaxProperties)
 	}
-	in := decoder{b: d.take(int(length)), err: d.err}
+	in := decoder{b: d.nextBytes(int(length)), err: d.err}
 	in.properties(&m)
 	if in.err == nil && len(in.b) > 0 {
 		in.err = fmt.Errorf("%d bytes behind the properties", len(in.b))
@@ -92,8 +92,8 @@ func (d *decoder) fail(err error) {
 	d.b = nil
 }
 
-// take returns the next n bytes, nil if there are fewer.
-func (d *decoder) take(n int) []byte {
+// nextBytes returns the next n bytes, nil if there are fewer.
+func (d *decoder) nextBytes(n int) []byte {
 	if d.err != nil || n > len(d.b) {
 		d.fail(errShort)
 		return nil
@@ -106,7 +106,7 @@ func (d *decoder) take(n int) []byte {
 // uint is a big-endian number of at most 8 bytes.
 func (d *decoder) uint(bytes int) uint64 {
 	var wide [8]byte
-	copy(wide[8-bytes:], d.take(bytes))
+	copy(wide[8-bytes:], d.nextBytes(bytes))
 	return binary.BigEndian.Uint64(wide[:])
 }
 
@@ -122,7 +122,7 @@ func (d *decoder) uint32() uint32 { return uint32(d.uint(4)) }
 //nolint:gosec // the same bits
 func (d *decoder) int64() int64 { return int64(d.uint(8)) }
 
-func (d *decoder) short() string { return string(d.take(int(d.byte()))) }
+func (d *decoder) short() string { return string(d.nextBytes(int(d.byte()))) }
 
 func (d *decoder) time() time.Time {
 	seconds := d.int64()
@@ -139,7 +139,7 @@ func (d *decoder) long() []byte {
 		d.fail(errLength)
 		return nil
 	}
-	return d.take(int(length))
+	return d.nextBytes(int(length))
 }
 
 func (d *decoder) table(depth int) map[string]any {

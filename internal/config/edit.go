@@ -86,7 +86,7 @@ func (e *editor) assign(assignment string) {
 	case text == "":
 		e.remove(key)
 	default:
-		e.put(key, text)
+		e.setValue(key, text)
 	}
 	e.done = append(e.done, key)
 }
@@ -104,7 +104,7 @@ func (e *editor) remove(key string) {
 	}
 }
 
-func (e *editor) put(key, text string) {
+func (e *editor) setValue(key, text string) {
 	f, known := e.table.find(key)
 	if !known {
 		e.unknown(key)

@@ -44,7 +44,7 @@ func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
 	stable := true
 	for {
 		if stable {
-			if s := f.take(current); s.Index != applied {
+			if s := f.snapshotOf(current); s.Index != applied {
 				applied = s.Index
 				apply(s)
 			}
@@ -75,7 +75,7 @@ func (f *File) Read(ctx context.Context, topic string) (Document, bool, error) {
 		current = f.look()
 		stable = current.state == seen
 	}
-	s := f.take(current)
+	s := f.snapshotOf(current)
 	if s.Err != nil {
 		return Document{}, false, fmt.Errorf("read topic %s: %w", topic, s.Err)
 	}
@@ -104,9 +104,9 @@ func (f *File) known(g reading) bool {
 	return f.last.Index > 0 && f.state == g.state
 }
 
-// take returns the snapshot for a reading. If the state hasn't changed, it returns the
+// snapshotOf returns the snapshot for a reading. If the state hasn't changed, it returns the
 // last snapshot. A document that didn't change keeps its index.
-func (f *File) take(g reading) Snapshot {
+func (f *File) snapshotOf(g reading) Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last.Index > 0 && f.state == g.state {

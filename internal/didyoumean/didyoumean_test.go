@@ -2,7 +2,7 @@ package didyoumean
 
 import "testing"
 
-func TestSlips(t *testing.T) {
+func TestTypos(t *testing.T) {
 	t.Parallel()
 	names := []string{"orders", "invoices.eu", "t38", "jobs1"}
 	for name, want := range map[string]string{

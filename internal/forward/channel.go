@@ -266,7 +266,7 @@ func (ch *channel) run() {
 		case <-sweep.C:
 			swept = true
 		case r, ok := <-ch.returns:
-			if ok && !ch.confirms.note(&r) {
+			if ok && !ch.confirms.noteReturn(&r) {
 				ch.reliable = false
 				ch.abandon("a message was returned that was not in flight", true)
 				return
@@ -377,7 +377,7 @@ func (ch *channel) noteReturns() {
 
 // lost settles what the broker answered before the channel died.
 func (ch *channel) lost(e *amqp.Error) {
-	ch.conn.learn(e)
+	ch.conn.learnLimits(e)
 	ch.settle(true)
 	reason := "the channel was closed"
 	if e != nil {

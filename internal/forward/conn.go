@@ -51,10 +51,10 @@ func (c *conn) limits() limits {
 	return limits{frame: c.frame, body: int(c.maxBody.Load())}
 }
 
-// learn reads the broker's max_message_size from the error that ended a channel. Larger
+// learnLimits reads the broker's max_message_size from the error that ended a channel. Larger
 // messages are then refused here. Otherwise each of them would end a channel, and
 // everything in flight on it would become Unknown. The same holds for user-ids.
-func (c *conn) learn(e *amqp.Error) {
+func (c *conn) learnLimits(e *amqp.Error) {
 	if refusesUser(e) {
 		c.noUser.Store(true)
 	}

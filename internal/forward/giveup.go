@@ -77,9 +77,9 @@ func (c *confirms) findLocked(hash uint64, match func(t *task.Task) bool) []*unc
 	return found
 }
 
-// note records a return that came before its confirm. It returns false as drainLocked
+// noteReturn records a return that came before its confirm. It returns false as drainLocked
 // does.
-func (c *confirms) note(r *amqp.Return) bool {
+func (c *confirms) noteReturn(r *amqp.Return) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.noteLocked(r)

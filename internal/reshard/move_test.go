@@ -87,7 +87,7 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 	check.OK(t, err)
 	b.p, err = b.topic.Placement(t.Context())
 	check.OK(t, err)
-	b.resharder.view.learn(b.p)
+	b.resharder.view.learnPlacement(b.p)
 	b.resharder.Move(t.Context(), t.Context(), NewWorker("me/0"), []int{0, 1, 2, 3, 4}, b.p)
 	b.reconcile()
 	if b.p, err = b.topic.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {

@@ -105,5 +105,5 @@ func (r *Resharder) Learn(p shard.Placement) {
 		r.view.learnRemoved()
 		return
 	}
-	r.view.learn(p)
+	r.view.learnPlacement(p)
 }

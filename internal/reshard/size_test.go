@@ -77,7 +77,7 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 	b.migrate()
 	far := fixtureOn(t, narrowed(t, addr, 2_000_000), prefix)
 	far.p = b.p
-	far.resharder.view.learn(far.p)
+	far.resharder.view.learnPlacement(far.p)
 	met := &largest{}
 	faults.After(far.rdb, met.note)
 	all := []*mover{far.resharder.newMover("me/0", 0, far.p), far.resharder.newMover("me/0", 1, far.p)}

@@ -35,12 +35,12 @@ func (v *view) known() (p shard.Placement, removed bool) {
 	return v.placement, v.removed
 }
 
-// learn notes a placement that is newer than the known one.
-func (v *view) learn(p shard.Placement) {
+// learnPlacement notes a placement that is newer than the known one.
+func (v *view) learnPlacement(p shard.Placement) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if p.Epoch > v.placement.Epoch {
-		v.take(p)
+		v.replaceKnown(p)
 	}
 }
 
@@ -52,7 +52,7 @@ func (v *view) relearn(known, p shard.Placement) {
 	defer v.mu.Unlock()
 	switch {
 	case p.Epoch > v.placement.Epoch:
-		v.take(p)
+		v.replaceKnown(p)
 	case v.placement != known:
 	case p == known:
 		v.removed = false
@@ -60,12 +60,12 @@ func (v *view) relearn(known, p shard.Placement) {
 		v.log.WarnContext(context.Background(), "placement in redis differs from the known one",
 			"known", known.String(), "placement", p.String())
 		v.shown = map[int]shard.Placement{}
-		v.take(p)
+		v.replaceKnown(p)
 	}
 }
 
-// take replaces the known placement; v.mu is held.
-func (v *view) take(p shard.Placement) {
+// replaceKnown replaces the known placement; v.mu is held.
+func (v *view) replaceKnown(p shard.Placement) {
 	v.placement, v.clean, v.removed = p, nil, false
 	v.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
 	if p.Phase == shard.Stable {

@@ -21,9 +21,9 @@ func TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater(t *testing.T) {
 			t.Fatalf("%s: knows %s, removed %v, want %s, %v", what, p, gone, want, removed)
 		}
 	}
-	v.learn(at(5, 4))
-	v.learn(at(3, 2))
-	v.learn(at(5, 9))
+	v.learnPlacement(at(5, 4))
+	v.learnPlacement(at(3, 2))
+	v.learnPlacement(at(5, 9))
 	knows("an old answer, and another of one epoch", at(5, 4), false)
 	v.show(1, at(5, 4))
 	v.learnClean(at(5, 4), []bool{true, false, true, true})

@@ -81,7 +81,7 @@ func (r *Router) cancel(ctx context.Context, ids []string, perScript int) []erro
 	c := cancelling{router: r, ids: ids, perScript: perScript, tasks: make([]cancelled, len(ids))}
 	all := upTo(len(ids))
 	c.remove(ctx, all)
-	c.note(ctx, c.good(all))
+	c.noteCancels(ctx, c.good(all))
 	c.remove(ctx, c.good(all))
 	errs := make([]error, len(ids))
 	for i, t := range c.tasks {
@@ -176,8 +176,8 @@ func (c *cancelled) add(there bool, at int64) {
 	c.found, c.at, c.begun = c.found || there, max(c.at, at), true
 }
 
-// note notes the cancels in the delivery histories, for the consumers.
-func (c *cancelling) note(ctx context.Context, todo []int) {
+// noteCancels notes the cancels in the delivery histories, for the consumers.
+func (c *cancelling) noteCancels(ctx context.Context, todo []int) {
 	if len(todo) == 0 {
 		return
 	}

@@ -74,7 +74,7 @@ func (r *Router) ScheduleOne(ctx context.Context, e shard.Entry) (due int64, err
 		return one.Due, one.Err
 	}
 	if g := l.open; g != nil && !g.takes(e) {
-		l.take()
+		l.takeOpen()
 		go r.sendGathered(l, g)
 	}
 	if l.open == nil {
@@ -116,7 +116,7 @@ func (r *Router) gather(ctx context.Context, l *batcher) *gathered {
 		l.mu.Lock()
 		late := l.open == g
 		if late {
-			l.take()
+			l.takeOpen()
 		}
 		l.mu.Unlock()
 		if late {
@@ -140,9 +140,9 @@ func (g *gathered) add(w *waiter) (at int) {
 	return len(g.waiting) - 1
 }
 
-// take removes the call that waits and counts it as in flight; nil if none waits. The
+// takeOpen removes the call that waits and counts it as in flight; nil if none waits. The
 // caller must hold the batcher's lock.
-func (l *batcher) take() *gathered {
+func (l *batcher) takeOpen() *gathered {
 	g := l.open
 	if g != nil {
 		l.open = nil
@@ -159,7 +159,7 @@ func (r *Router) done(l *batcher) (next *gathered) {
 	if l.inFlight--; l.inFlight >= r.batchers.beside {
 		return nil
 	}
-	return l.take()
+	return l.takeOpen()
 }
 
 // leave gives up an entry's place in a call, and returns the error for its caller.

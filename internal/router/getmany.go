@@ -109,7 +109,7 @@ func (g *getting) read(ctx context.Context, p shard.Placement, todo []int, of sh
 					unasked = err
 				}
 			default:
-				if done := g.take(b, fetched.Tasks); done < len(b.entries) {
+				if done := g.record(b, fetched.Tasks); done < len(b.entries) {
 					queue = append(queue, &batch{key: b.key, entries: b.entries[done:]})
 				}
 			}
@@ -124,8 +124,8 @@ func (g *getting) read(ctx context.Context, p shard.Placement, todo []int, of sh
 	return again, refusal
 }
 
-// take records the tasks that a script read. It returns how many these are.
-func (g *getting) take(b *batch, tasks []*shard.Stored) (done int) {
+// record notes the tasks that a script read. It returns how many these are.
+func (g *getting) record(b *batch, tasks []*shard.Stored) (done int) {
 	for j, s := range tasks {
 		r := &g.results[b.entries[j]]
 		switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// TestAnUnknownTopicMayBeASlip: the error names the topic that was likely meant, if the user
+// TestAnUnknownTopicMayBeATypo: the error names the topic that was likely meant, if the user
 // may list them, and stays a task.ErrUnknownTopic.
-func TestAnUnknownTopicMayBeASlip(t *testing.T) {
+func TestAnUnknownTopicMayBeATypo(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	for name, want := range map[string]string{"order": "; did you mean topic orders?", "bills": ""} {

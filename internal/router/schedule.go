@@ -82,7 +82,7 @@ func (s *scheduling) prepare(ctx context.Context, p shard.Placement) (puts []sha
 	s.batches = s.group(p, s.todo, shard.Placement.New)
 	puts = make([]shard.Put, len(s.batches))
 	for i, b := range s.batches {
-		puts[i] = s.put(b)
+		puts[i] = s.putOf(b)
 	}
 	return puts, deadline, nil
 }
@@ -223,7 +223,7 @@ func (s *scheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Name
 	return batches, names
 }
 
-func (s *scheduling) put(b *batch) shard.Put {
+func (s *scheduling) putOf(b *batch) shard.Put {
 	put := shard.Put{Shard: b.key.shard, Op: b.key.op, Absent: b.key.absent, Moving: b.key.moving, Term: s.router.term,
 		Entries: make([]shard.Entry, len(b.entries))}
 	for i, at := range b.entries {

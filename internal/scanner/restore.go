@@ -139,5 +139,5 @@ func (k *keeper) save(ctx context.Context, raw []byte) error {
 	if k.sources.foreign(k.store.Name()) {
 		return nil
 	}
-	return k.store.Keep(ctx, k.sources.own, raw)
+	return k.store.KeepDocument(ctx, k.sources.own, raw)
 }

@@ -57,7 +57,7 @@ func (l *lone) recorded(source string, document string) {
 	_, err := l.topic("orders").Ensure(l.t.Context(), 3)
 	l.ok(err)
 	l.ok(l.store.TakeSources(l.t.Context(), source, map[string]string{"orders": ""})["orders"].Err)
-	l.ok(l.topic("orders").Keep(l.t.Context(), source, []byte(document)))
+	l.ok(l.topic("orders").KeepDocument(l.t.Context(), source, []byte(document)))
 }
 
 // lives adds a member with this source to the fleet. It returns a function that ends the
@@ -126,7 +126,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 		t.Errorf("it serves exchange %s, M %d", in.Exchange, in.Shards)
 	}
 	paused := declaring("orders", "shards: 3", "paused: true")
-	l.ok(l.topic("orders").Keep(t.Context(), "consul:duefleet", []byte(paused)))
+	l.ok(l.topic("orders").KeepDocument(t.Context(), "consul:duefleet", []byte(paused)))
 	wait.For(t, "the scanner to follow the fleet's document",
 		func() bool { return l.served("orders").topic.inForce.settings().Paused })
 	p, err := l.topic("orders").Placement(t.Context())

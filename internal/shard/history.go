@@ -89,7 +89,7 @@ func (t *Topic) Older(ctx context.Context, a Requeue, there Kept) (bool, error) 
 func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []error {
 	calls := make([]luascript.Call, len(ids))
 	for i, id := range ids {
-		calls[i] = t.note(id, at[i])
+		calls[i] = t.noteCall(id, at[i])
 	}
 	replies, errs := t.store.scripts.RunAll(ctx, calls), make([]error, len(ids))
 	t.store.runFailed(ctx, calls, replies)
@@ -99,9 +99,9 @@ func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []e
 	return errs
 }
 
-// note returns the call that notes a cancel. Its replicas are waited for by the history's
+// noteCall returns the call that notes a cancel. Its replicas are waited for by the history's
 // key: in a Redis Cluster the task's shard may lie on another server.
-func (t *Topic) note(id string, at int64) luascript.Call {
+func (t *Topic) noteCall(id string, at int64) luascript.Call {
 	keys := t.historyKeys(id)
 	return luascript.Call{Script: "note", Keys: keys, Args: []any{at, historyKeep.Milliseconds()}, ReplicasKey: keys[0]}
 }

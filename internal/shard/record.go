@@ -201,7 +201,7 @@ func decodeHead(r *Record) (*reader, error) {
 		r.prior = in.float()
 	}
 	if flags&flagNoted != 0 {
-		r.Reason, r.ReasonAt = splitNote(in.take(in.length(2)))
+		r.Reason, r.ReasonAt = splitNote(in.nextText(in.length(2)))
 	}
 	return in, nil
 }
@@ -227,12 +227,12 @@ func splitNote(note string) (string, time.Time) {
 
 func decodeBody(in *reader, t *task.Task) {
 	if in.length(1) > 0 {
-		t.ContentType = in.keep(in.length(1))
+		t.ContentType = in.textToKeep(in.length(1))
 		if n := in.length(1); n > 0 {
 			t.Headers = make(map[string]string, n)
 			for range n {
-				key := in.keep(in.length(1))
-				t.Headers[key] = in.keep(in.length(2))
+				key := in.textToKeep(in.length(1))
+				t.Headers[key] = in.textToKeep(in.length(2))
 			}
 		}
 	}
@@ -248,12 +248,12 @@ func decodeBody(in *reader, t *task.Task) {
 // that they don't keep the whole record in memory.
 const largeRecord = 4 << 10
 
-// keep returns a text of the record, for the task.
-func (r *reader) keep(n int) string {
+// textToKeep returns a text of the record, for the task.
+func (r *reader) textToKeep(n int) string {
 	if len(r.text) < largeRecord {
-		return r.take(n)
+		return r.nextText(n)
 	}
-	return strings.Clone(r.take(n))
+	return strings.Clone(r.nextText(n))
 }
 
 // reader walks through a record; short is set once it was asked for more than
@@ -264,7 +264,7 @@ type reader struct {
 	short bool
 }
 
-func (r *reader) take(n int) string {
+func (r *reader) nextText(n int) string {
 	if r.short || n > len(r.text)-r.at {
 		r.short = true
 		return ""
@@ -276,7 +276,7 @@ func (r *reader) take(n int) string {
 
 func (r *reader) length(bytes int) int {
 	n := 0
-	for _, c := range []byte(r.take(bytes)) {
+	for _, c := range []byte(r.nextText(bytes)) {
 		n = n<<8 + int(c)
 	}
 	return n
@@ -284,7 +284,7 @@ func (r *reader) length(bytes int) int {
 
 // float reads an IEEE 754 double; 0 where the record ends.
 func (r *reader) float() float64 {
-	text := r.take(8)
+	text := r.nextText(8)
 	if r.short {
 		return 0
 	}

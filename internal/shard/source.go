@@ -40,16 +40,16 @@ func (s *Store) TakeSources(ctx context.Context, source string, replace map[stri
 	return records
 }
 
-// Keep adds the topic to the known ones and saves its document, unless another source is
+// KeepDocument adds the topic to the known ones and saves its document, unless another source is
 // recorded. With source "" it saves without recording or comparing a source.
-func (t *Topic) Keep(ctx context.Context, source string, document []byte) error {
-	if err := t.keep(ctx, source, document); err != nil {
+func (t *Topic) KeepDocument(ctx context.Context, source string, document []byte) error {
+	if err := t.keepDocument(ctx, source, document); err != nil {
 		return err
 	}
 	return t.list(ctx)
 }
 
-func (t *Topic) keep(ctx context.Context, source string, document []byte) error {
+func (t *Topic) keepDocument(ctx context.Context, source string, document []byte) error {
 	if source == "" {
 		return t.SaveDocument(ctx, document)
 	}

@@ -25,7 +25,7 @@ func TestADocumentHasOneSource(t *testing.T) {
 	}
 	keep := func(topic *Topic, source, doc, want string) {
 		t.Helper()
-		c.ok(topic.Keep(c.ctx(), source, []byte(doc)))
+		c.ok(topic.KeepDocument(c.ctx(), source, []byte(doc)))
 		raw, err := topic.Document(c.ctx())
 		c.ok(err)
 		equal(t, "the document after "+source, string(raw), want)

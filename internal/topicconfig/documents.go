@@ -116,9 +116,9 @@ func (d Documents) RemoveMisnamed(ctx context.Context, doc config.Document) erro
 	return err
 }
 
-// Slip returns the existing topic that a new topic's name is probably a typing error for,
+// LikelyMeant returns the existing topic that a new topic's name is probably a typing error for,
 // or "".
-func (d Documents) Slip(ctx context.Context, topic string) (string, error) {
+func (d Documents) LikelyMeant(ctx context.Context, topic string) (string, error) {
 	docs, err := d.List(ctx)
 	names := make([]string, len(docs))
 	for i, doc := range docs {
@@ -127,19 +127,19 @@ func (d Documents) Slip(ctx context.Context, topic string) (string, error) {
 	return didyoumean.Of(topic, names), err
 }
 
-// RefuseSlip returns a SlipError if Slip finds a topic.
-func (d Documents) RefuseSlip(ctx context.Context, topic string) error {
-	like, err := d.Slip(ctx, topic)
+// RefuseLikelyTypo returns a LikelyTypoError if LikelyMeant finds a topic.
+func (d Documents) RefuseLikelyTypo(ctx context.Context, topic string) error {
+	like, err := d.LikelyMeant(ctx, topic)
 	if err == nil && like != "" {
-		err = SlipError{topic, like}
+		err = LikelyTypoError{topic, like}
 	}
 	return err
 }
 
-// SlipError says that Topic doesn't exist, and Like was probably meant.
-type SlipError struct{ Topic, Like string }
+// LikelyTypoError says that Topic doesn't exist, and Like was probably meant.
+type LikelyTypoError struct{ Topic, Like string }
 
-func (e SlipError) Error() string {
+func (e LikelyTypoError) Error() string {
 	return fmt.Sprintf("there is no topic %s; did you mean %s? `scanner topic create %s key=value...` makes a new one; "+
 		"nothing was written", e.Topic, e.Like, e.Topic)
 }

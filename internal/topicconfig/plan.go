@@ -47,7 +47,7 @@ type Fleet interface {
 }
 
 // Plan applies an edit to a topic's document. It returns the errors of Edit.Of, with a way
-// to fix a document that was broken before. It also returns NoDocumentError, SlipError and
+// to fix a document that was broken before. It also returns NoDocumentError, LikelyTypoError and
 // errors of the servers.
 func (d Documents) Plan(ctx context.Context, topic string, e Edit) (Plan, error) {
 	found, there, err := d.Read(ctx, topic)
@@ -55,7 +55,7 @@ func (d Documents) Plan(ctx context.Context, topic string, e Edit) (Plan, error)
 		err = NoDocumentError(topic)
 	}
 	if err == nil && !there && e.Likely {
-		err = d.RefuseSlip(ctx, topic)
+		err = d.RefuseLikelyTypo(ctx, topic)
 	}
 	if err != nil {
 		return Plan{Found: found}, err
