@@ -291,7 +291,8 @@ func TestATaskAboveTheBudgetComesAlone(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	for _, id := range []string{"a", "b"} {
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.Now(), Body: body(strings.Repeat("x", claimBudget+1))}}}).Err)
+		large := Entry{ID: id, When: task.Now(), Body: body(strings.Repeat("x", claimBudget+1))}
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{large}}).Err)
 	}
 	c.claimIDs("a")
 	c.claimIDs("b")

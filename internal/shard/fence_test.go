@@ -82,7 +82,8 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheHandledIDs(t *testing.T) {
 			c := newSandbox(t, 1)
 			c.put(task.In(time.Hour), "there")
 			c.begin(2)
-			c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{{ID: "moving", When: task.In(time.Hour), Body: body("")}}}).Err)
+			moving := Entry{ID: "moving", When: task.In(time.Hour), Body: body("")}
+			c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{moving}}).Err)
 			equal(t, "noted among the handled IDs", c.noted("moving"), true)
 			c.ok(do(c, c.p))
 			equal(t, "noted under the same placement", c.noted("moving"), true)
@@ -166,7 +167,8 @@ func TestPutNotesOnlyMovingTasksInTheHandledIDs(t *testing.T) {
 	c.begin(2)
 	c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{entry("moving", task.Now())}}).Err)
 	c.ok(c.tryPut(c.p, Put{Entries: []Entry{entry("stays", task.Now()), entry("there", task.Now())}}).Err)
-	c.ok(c.tryPut(c.p, Put{Moving: true, Absent: true, Entries: []Entry{entry("there", task.Now()), entry("new", task.Now())}}).Err)
+	both := []Entry{entry("there", task.Now()), entry("new", task.Now())}
+	c.ok(c.tryPut(c.p, Put{Moving: true, Absent: true, Entries: both}).Err)
 	equal(t, "one that was to be absent, and was there, is noted", c.noted("there"), false)
 	equal(t, "one that was to be absent, and was, is noted", c.noted("new"), true)
 	equal(t, "moving is noted", c.noted("moving"), true)

@@ -177,15 +177,16 @@ func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 	c.put(task.In(time.Hour), "there")
 	due := c.read("there").Next
 	late := c.now() - 1
-	r := c.Put(c.ctx(), c.p, late, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now()), entry("there", task.Now())}}})[0]
+	both := []Entry{entry("a", task.Now()), entry("there", task.Now())}
+	r := c.Put(c.ctx(), c.p, late, []Put{{Op: NewOp(), Entries: both}})[0]
 	if !errors.Is(r.Err, ErrLate) || !strings.Contains(r.Err.Error(), "shard 0 of topic orders") {
 		t.Fatalf("put: got %v", r.Err)
 	}
 	if _, err := c.Delete(c.ctx(), 0, c.p, late, true, "there"); !errors.Is(err, ErrLate) {
 		t.Fatalf("delete: got %v", err)
 	}
-	if _, err := c.Shard(0).Reschedule(c.ctx(), c.p, late, Move{Op: NewOp(), ID: "there", When: task.Now()}); !errors.Is(err,
-		ErrLate) {
+	move := Move{Op: NewOp(), ID: "there", When: task.Now()}
+	if _, err := c.Shard(0).Reschedule(c.ctx(), c.p, late, move); !errors.Is(err, ErrLate) {
 		t.Fatalf("reschedule: got %v", err)
 	}
 	c.gone("a")

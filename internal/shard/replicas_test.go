@@ -93,7 +93,8 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	}
 	equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
 	w.short("the same put again, which finds it there", w.tryPut(w.p, put).Err)
-	due, err := w.Shard(0).Reschedule(w.ctx(), w.p, w.notAfter(), Move{Op: NewOp(), ID: "there", When: task.In(time.Minute)})
+	move := Move{Op: NewOp(), ID: "there", When: task.In(time.Minute)}
+	due, err := w.Shard(0).Reschedule(w.ctx(), w.p, w.notAfter(), move)
 	w.short("reschedule", err)
 	equal(t, "due at the master", w.read("there").Due.UnixMilli(), due)
 	_, err = w.Delete(w.ctx(), 0, w.p, w.notAfter(), false, "there")
