@@ -391,12 +391,16 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 				w.forgotten()
 				_ = w.producer.Cancel(t.Context(), orders, "a")
 				var seen log
-				c = w.consume(Config{Remember: remember, Handler: func(_ context.Context,
+				logs, out := logger()
+				c = w.consume(Config{Remember: remember, Log: logs, Handler: func(_ context.Context,
 					d task.Delivery) error {
 					seen.add(d)
 					return nil
 				}})
 				wait.For(t, "it is acked", func() bool { return counted(c, superseded) == 1 })
+				if len(lines(out, "delivery acked without its handler: the task was cancelled or replaced", "id=a")) != 1 {
+					t.Errorf("logged %s", out)
+				}
 				if len(seen.all()) != 0 {
 					t.Errorf("handled %+v", seen.all())
 				}

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -44,8 +45,16 @@ type Config struct {
 	// Handler handles every task. Required.
 	Handler Handler
 	// Policy decides about retries; NoRetry for none. Defaults to
-	// Exponential(time.Second, 5*time.Minute, 10).
+	// Exponential(time.Second, time.Hour, 60). A task that always fails is then parked after
+	// 24 to 48 hours. Give the topic a max_attempts above the policy's attempts. Otherwise a
+	// task with as many attempts is parked once the broker returns or refuses its message.
 	Policy Policy
+	// OnParked is called when this consumer has parked a task, with the error that parked
+	// it. The task is stored as parked, and its delivery isn't acked yet. After a crash in
+	// between, the handler runs again, so OnParked may be called twice for one task. It
+	// occupies a handler's place, and ctx ends after Timeout. A panic is logged, and the
+	// task stays parked. It isn't called if a scanner parks a task. Defaults to nil.
+	OnParked func(ctx context.Context, t task.Task, err error)
 	// Timeout limits one run of the handler. Defaults to 30s.
 	Timeout time.Duration
 	// MinStep is the minimum delay of a next step, from when it is stored. It slows down
@@ -80,7 +89,9 @@ type Config struct {
 	// Name is shown in RabbitMQ's lists of connections and consumers. Defaults to
 	// "duefleet".
 	Name string
-	// Log gets outages and failures, never payloads. Defaults to slog.Default().
+	// Log gets outages and failures, never payloads. Lines about tasks come at most once a
+	// minute for each topic and kind, with the number of lines left out as "more".
+	// Defaults to slog.Default().
 	Log *slog.Logger
 	// Registerer registers the metrics, duefleet_consumer_*. Consumers may share one.
 	// Defaults to nil: no metrics.
@@ -108,10 +119,11 @@ type Consumer struct {
 	store   *store
 	close   func() error
 	metrics *metrics
+	reports reports
 	// These limit the rate of log lines that could come once for each delivery.
-	parked, panicked, refused, unstored, refusedOne, unknown, removed *ratelog.Logger
-	busy                                                              busy
-	ran                                                               atomic.Bool
+	refused, unstored, refusedOne, unknown *ratelog.Logger
+	busy                                   busy
+	ran                                    atomic.Bool
 }
 
 // New checks the configuration and starts nothing. An error names a bad URL by its index,
@@ -134,15 +146,13 @@ func New(cfg Config) (*Consumer, error) {
 		store: &store{Store: shards, routers: router.New(shards), window: cfg.Remember, clock: cfg.now,
 			removed: map[string]time.Time{},
 			met:     map[string]bool{}},
-		parked:     ratelog.New(cfg.Log, slog.LevelError, "task parked"),
-		panicked:   ratelog.New(cfg.Log, slog.LevelError, "handler panicked"),
+		reports:    reports{log: cfg.Log, kinds: map[kind]*ratelog.Logger{}},
 		refused:    ratelog.New(cfg.Log, slog.LevelWarn, "delivery rejected, it isn't a task"),
 		unstored:   ratelog.New(cfg.Log, slog.LevelError, "redis can't be used, retrying"),
 		refusedOne: ratelog.New(cfg.Log, slog.LevelError, "redis refuses one task, its delivery waits"),
 		unknown: ratelog.New(cfg.Log, slog.LevelError,
 			"no scanner serves the topic under this prefix of this redis, its delivery waits: give the consumer the "+
 				"scanners' redis and prefix"),
-		removed: ratelog.New(cfg.Log, slog.LevelError, "topic was removed, task is not stored again"),
 	}, nil
 }
 
@@ -158,7 +168,7 @@ func (cfg Config) withDefaults() Config {
 	orDefault(&cfg.MaxPayload, task.DefaultMaxPayload)
 	orDefault(&cfg.Name, "duefleet")
 	if cfg.Policy == nil {
-		cfg.Policy = Exponential(time.Second, 5*time.Minute, 10)
+		cfg.Policy = defaultPolicy()
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -210,7 +220,7 @@ func (cfg Config) check() error {
 	case cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload:
 		return fmt.Errorf("Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
 	}
-	if _, _, err := cfg.Policy.call(1); err != nil {
+	if _, _, err := cfg.Policy.call(task.Task{Attempt: 1}, errUnknown); err != nil {
 		return err
 	}
 	for i, url := range cfg.URLs {

@@ -6,6 +6,7 @@
 //
 //	nil          acked and remembered: a redelivery is acked without the handler
 //	an error     stored again under the same ID with the policy's delay, attempt + 1
+//	Later(err,d) stored again with the delay d, and the attempt isn't counted
 //	Park(err)    parked with the reason, as after the last attempt
 //	Drop(err)    given up: acked, counted and remembered
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -84,13 +85,14 @@ func (w *worker) process(work context.Context, t *task.Task, next bool) outcome 
 	case disposition == shard.Done:
 		return repeat
 	case disposition == shard.Over:
+		w.c.say(work, t, slog.LevelInfo, "delivery acked without its handler: the task was cancelled or replaced")
 		return superseded
 	case w.replaced:
 		return requeued // another worker took this one's place
 	}
 	if n := len(t.Payload); n > w.c.cfg.MaxPayload {
-		reason := fmt.Sprintf("payload of %d bytes is above the consumer's MaxPayload of %d", n, w.c.cfg.MaxPayload)
-		return w.conclude(work, t, park, &following{park: true, attempts: t.Attempt, reason: reason, payload: t.Payload})
+		return w.conclude(work, t, parking(t, fmt.Errorf("payload of %d bytes is above the consumer's MaxPayload of %d", n,
+			w.c.cfg.MaxPayload)))
 	}
 	w.handled = true
 	step, err := w.c.run(work, t)
@@ -98,8 +100,7 @@ func (w *worker) process(work context.Context, t *task.Task, next bool) outcome 
 	if err != nil && work.Err() != nil {
 		return requeued // the handler was cut short, which doesn't count as an attempt
 	}
-	became, f := w.c.decide(t, step, err)
-	return w.conclude(work, t, became, f)
+	return w.conclude(work, t, w.c.decide(t, step, err))
 }
 
 // run calls the handler with its deadline, and returns the next step that it asked for.
@@ -114,70 +115,107 @@ func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err
 		c.metrics.seconds.WithLabelValues(t.Topic).Observe(time.Since(began).Seconds())
 		if r := recover(); r != nil {
 			c.metrics.panics.WithLabelValues(t.Topic).Inc()
-			c.panicked.Log(ctx, "topic", t.Topic, "id", t.ID, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			c.say(ctx, t, slog.LevelError, "handler panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
 	d := task.NewDelivery(*t, func(due time.Time, payload []byte) error {
-		next = &following{when: task.At(due), local: due, least: c.cfg.MinStep, payload: payload}
+		next = &following{step: true, when: task.At(due), local: due, least: c.cfg.MinStep, payload: payload}
 		return nil
 	}).WithNextWhen(func(when task.When, payload []byte) error {
-		next = &following{when: when, least: c.cfg.MinStep, payload: payload}
+		next = &following{step: true, when: when, least: c.cfg.MinStep, payload: payload}
 		return nil
 	})
-	err = c.cfg.Handler(ctx, d.WithMaxPayload(c.cfg.MaxPayload))
+	d = d.WithMaxPayload(c.cfg.MaxPayload).WithLastAttempt(func(err error) bool { return c.last(t, err) })
+	err = c.cfg.Handler(ctx, d)
 	return next, err
 }
 
-// decide returns the outcome of a delivery and the retry or next step that follows it, if
-// any.
-func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *following) {
-	if err == nil {
-		return done, next
-	}
-	if decided(err) == drop {
-		return drop, nil
-	}
-	f := &following{attempts: t.Attempt, reason: err.Error(), payload: t.Payload}
-	if decided(err) != park {
-		delay, again, broken := c.cfg.Policy.call(t.Attempt)
-		if again {
-			f.when = task.In(max(delay, 0))
-			return retried, f
-		}
-		if broken != nil {
-			f.reason = fmt.Sprintf("%s; the attempt failed: %s", broken, f.reason)
-		}
-	}
-	f.park = true
-	return park, f
+// result says how a delivery ended and which record to store for it.
+type result struct {
+	became outcome
+	follow *following // the retry or next step to store, or the task to park; nil: nothing
+	cause  error      // why the task failed; nil if it didn't
 }
 
-// conclude stores f, if there is one, and then remembers the delivery. In this order, a
-// crash in between repeats the delivery and loses nothing. conclude doesn't remember a
-// parked task, because its replay has the same due time.
-func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f *following) outcome {
-	if f != nil {
-		stored, err := w.allowNext(work, t, *f)
+// decide returns the result of a handler that asked for a next step and returned err.
+func (c *Consumer) decide(t *task.Task, next *following, err error) result {
+	if err == nil {
+		return result{became: done, follow: next}
+	}
+	switch d := decided(err); d.as {
+	case drop:
+		return result{became: drop, cause: err}
+	case park:
+		return parking(t, err)
+	case postponed:
+		f := failed(t, err)
+		f.attempts, f.when, f.least = t.Attempt-1, task.In(d.wait), c.cfg.MinStep
+		return result{became: postponed, follow: f, cause: err}
+	}
+	delay, again, broken := c.cfg.Policy.call(*t, err)
+	switch {
+	case broken != nil:
+		return parking(t, fmt.Errorf("%w; the attempt failed: %w", broken, err))
+	case !again:
+		return parking(t, err)
+	}
+	f := failed(t, err)
+	f.when = task.In(delay)
+	return result{became: retried, follow: f, cause: err}
+}
+
+// errUnknown stands for an error that the handler doesn't know yet.
+var errUnknown = errors.New("not known before the attempt ends")
+
+// last reports whether the task isn't tried again if its handler returns err.
+func (c *Consumer) last(t *task.Task, err error) bool {
+	if err == nil {
+		err = errUnknown
+	}
+	became := c.decide(t, nil, err).became
+	return became == park || became == drop
+}
+
+// parking returns the result of a task that is to be parked.
+func parking(t *task.Task, cause error) result {
+	f := failed(t, cause)
+	f.park = true
+	return result{became: park, follow: f, cause: cause}
+}
+
+func failed(t *task.Task, cause error) *following {
+	return &following{attempts: t.Attempt, reason: cause.Error(), payload: t.Payload}
+}
+
+// conclude stores what follows, and then remembers the delivery. In this order, a crash in
+// between repeats the delivery and loses nothing. conclude doesn't remember a parked task,
+// because its replay has the same due time.
+func (w *worker) conclude(work context.Context, t *task.Task, r result) outcome {
+	stored := true
+	if r.follow != nil {
+		var err error
+		stored, err = w.allowNext(work, t, *r.follow)
 		switch {
 		case errors.Is(err, errRemoved):
-			became = removed
+			r.became = removed
 		case err != nil:
 			return requeued
-		case !stored && became != done:
-			became = superseded
+		case !stored && r.became != done:
+			r.became = superseded
 		}
 	}
-	w.c.say(work, t, became, f)
-	if became == park {
-		return became
+	w.c.report(work, t, r, stored)
+	if r.became == park {
+		w.c.tellParked(work, t, r.cause)
+		return park
 	}
 	err := w.retryUntil(work, t, "remember", func() error { return w.c.store.done(work, t) })
 	w.c.cfg.step(stepRemembered)
 	if err != nil {
 		return requeued
 	}
-	return became
+	return r.became
 }
 
 // allowNext stores f. It returns false if the producer has changed the task since, and
@@ -199,19 +237,6 @@ func (w *worker) allowNext(work context.Context, t *task.Task, f following) (sto
 	})
 	w.c.cfg.step(stepStored)
 	return stored, err
-}
-
-// say logs outcomes that an operator may have to look at.
-func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *following) {
-	switch became {
-	case park:
-		c.parked.Log(ctx, "topic", t.Topic, "id", t.ID, "attempts", t.Attempt, "reason", f.reason)
-	case removed:
-		c.removed.Log(ctx, "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
-	case retried:
-		c.cfg.Log.DebugContext(ctx, "task is tried again", "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason",
-			f.reason)
-	}
 }
 
 // withTrace returns a context that continues the trace in a task's headers (W3C Trace

@@ -257,11 +257,11 @@ func TestPolicies(t *testing.T) {
 		"never":  {NoRetry, nil},
 	} {
 		for i, want := range row.delays {
-			if got, ok := row.policy(i + 1); got != want || !ok {
+			if got, ok := row.policy(task.Task{Attempt: i + 1}, errTest); got != want || !ok {
 				t.Errorf("%s: after attempt %d: %v, %v", name, i+1, got, ok)
 			}
 		}
-		if _, ok := row.policy(len(row.delays) + 1); ok {
+		if _, ok := row.policy(task.Task{Attempt: len(row.delays) + 1}, errTest); ok {
 			t.Errorf("%s: there is an attempt after the last", name)
 		}
 	}
@@ -275,20 +275,21 @@ func TestTheExponentialPolicyDoublesWithJitter(t *testing.T) {
 		1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 5: 10 * time.Second, 999: 10 * time.Second,
 	} {
 		for range 50 {
-			got, ok := policy(attempt)
+			got, ok := policy(task.Task{Attempt: attempt}, errTest)
 			if !ok || got < most/2 || got > most {
 				t.Errorf("after attempt %d: %v, %v", attempt, got, ok)
 			}
 			different[got] = true
 		}
 	}
-	if got, ok := Exponential(time.Second, math.MaxInt64, 1000)(500); !ok || got < math.MaxInt64/2 {
+	endless := Exponential(time.Second, math.MaxInt64, 1000)
+	if got, ok := endless(task.Task{Attempt: 500}, errTest); !ok || got < math.MaxInt64/2 {
 		t.Errorf("after attempt 500 of a policy without a longest delay: %v, %v", got, ok)
 	}
 	if len(different) < 100 {
 		t.Errorf("only %d different delays of 250", len(different))
 	}
-	if _, ok := policy(1000); ok {
+	if _, ok := policy(task.Task{Attempt: 1000}, errTest); ok {
 		t.Error("there is an attempt after the last")
 	}
 }

@@ -165,10 +165,14 @@ func TestMisuseOfPolicies(t *testing.T) {
 		"no delays":       {Delays(), "consumer.Delays(): give at least one delay, or NoRetry if none is meant"},
 		"a negative one":  {Delays(time.Second, -time.Second), "consumer.Delays: delay 2 must not be negative; got -1s"},
 		"within a function": {
-			func(n int) (time.Duration, bool) { return Fixed(-1, 3)(n) },
+			func(t task.Task, err error) (time.Duration, bool) { return Fixed(-1, 3)(t, err) },
 			"consumer.Fixed(-1ns, 3): delay must not be negative; got -1ns",
 		},
-		"a panic": {func(int) (time.Duration, bool) { panic("no idea") }, "no idea"},
+		"a panic": {func(task.Task, error) (time.Duration, bool) { panic("no idea") }, "no idea"},
+		"a function's delay": {
+			func(task.Task, error) (time.Duration, bool) { return 30, true },
+			"delay must be 0 or at least 1ms; got 30ns",
+		},
 	} {
 		err := changed(t, func(c *Config) { c.Policy = row.policy })
 		misuses[name] = check.Refusal{err, "consumer: Config.Policy: " + row.want}
@@ -176,7 +180,7 @@ func TestMisuseOfPolicies(t *testing.T) {
 	check.Refusals(t, misuses)
 	for name, policy := range map[string]Policy{
 		"NoRetry": NoRetry, "one attempt": Fixed(0, 1), "no first delay": Exponential(0, 0, 2),
-		"a function": func(int) (time.Duration, bool) { return 0, false },
+		"a function": func(task.Task, error) (time.Duration, bool) { return -1, false },
 	} {
 		if err := changed(t, func(c *Config) { c.Policy = policy }); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -189,8 +193,8 @@ func TestAPolicyThatPanicsParks(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t).serve()
 	c := w.consume(Config{
-		Policy: func(attempt int) (time.Duration, bool) {
-			if attempt == 2 {
+		Policy: func(t task.Task, _ error) (time.Duration, bool) {
+			if t.Attempt == 2 {
 				panic("no idea")
 			}
 			return 0, true

@@ -1,24 +1,32 @@
 package consumer
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/task"
 )
 
 // Policy returns the delay between a failed attempt and the next. If ok is false there is no
-// next attempt, and the task is parked. Any function can be a policy. attempt is the number
-// of the failed attempt, from 1. It also counts messages that the broker returned or
-// refused; see task.Task.Attempt.
+// next attempt, and the task is parked. A delay is 0, or at least 1ms. Any function can be a
+// policy. t is the task and err the error of its handler. t.Attempt is the number of the
+// failed attempt, from 1. It also counts messages that the broker returned or refused.
 //
-// New calls the policy once, for attempt 1. If a policy panics later, the task is parked
-// with the panic as the reason.
-type Policy func(attempt int) (delay time.Duration, ok bool)
+// A policy must be safe for concurrent use. It may be called several times for an attempt:
+// task.Delivery.LastAttempt calls it too. New calls it once, with a task that has only
+// Attempt 1. If a policy panics later or returns an invalid delay, the task is parked. The
+// reason names what is wrong.
+type Policy func(t task.Task, err error) (delay time.Duration, ok bool)
+
+// defaultPolicy tries a task 60 times. Its first delay is 1s or less, and no delay is longer
+// than an hour. So a task that always fails is parked after 24 to 48 hours.
+func defaultPolicy() Policy { return Exponential(time.Second, time.Hour, 60) }
 
 // NoRetry is the Policy that parks a task after its first failed attempt.
-func NoRetry(int) (time.Duration, bool) { return 0, false }
+func NoRetry(task.Task, error) (time.Duration, bool) { return 0, false }
 
 // Fixed retries after the same delay, up to most attempts in total. New refuses a delay
 // that is negative or less than a millisecond, except 0, and most below 1.
@@ -26,7 +34,7 @@ func Fixed(delay time.Duration, most int) Policy {
 	if wrong := firstOf(unfit("delay", delay), tooFew(most)); wrong != "" {
 		return mistaken(fmt.Sprintf("Fixed(%s, %d): %s", delay, most, wrong))
 	}
-	return func(attempt int) (time.Duration, bool) { return delay, attempt < most }
+	return func(t task.Task, _ error) (time.Duration, bool) { return delay, t.Attempt < most }
 }
 
 // Linear retries up to most attempts in total. The delay before retry n is 2n-1 units: 1,
@@ -36,14 +44,15 @@ func Linear(unit time.Duration, most int) Policy {
 	if wrong := firstOf(unfit("unit", unit), tooFew(most)); wrong != "" {
 		return mistaken(fmt.Sprintf("Linear(%s, %d): %s", unit, most, wrong))
 	}
-	return func(attempt int) (time.Duration, bool) {
-		return time.Duration(2*attempt-1) * unit, attempt < most
+	return func(t task.Task, _ error) (time.Duration, bool) {
+		return time.Duration(2*t.Attempt-1) * unit, t.Attempt < most
 	}
 }
 
 // Exponential retries after a delay that starts at first and doubles until it is longest,
 // up to most attempts in total. Half of each delay is random, so that tasks that failed together
 // don't return together (Brooker, "Exponential Backoff And Jitter", 2015: equal jitter).
+// Each delay is at least 1ms.
 // New refuses a negative first, longest below first, and most below 1.
 func Exponential(first, longest time.Duration, most int) Policy {
 	wrong := firstOf(unfit("first", first), unfit("longest", longest), tooFew(most))
@@ -53,10 +62,11 @@ func Exponential(first, longest time.Duration, most int) Policy {
 	if wrong != "" {
 		return mistaken(fmt.Sprintf("Exponential(%s, %s, %d): %s", first, longest, most, wrong))
 	}
-	return func(attempt int) (time.Duration, bool) {
-		delay := retry.Exponential(max(first, 1), max(longest, 1), attempt-1)
+	return func(t task.Task, _ error) (time.Duration, bool) {
+		delay := retry.Exponential(max(first, time.Millisecond), max(longest, time.Millisecond), t.Attempt-1)
 		half := delay / 2
-		return half + rand.N(half+1), attempt < most //nolint:gosec // jitter needs no secrecy
+		delay = half + rand.N(half+1) //nolint:gosec // jitter needs no secrecy
+		return max(delay, time.Millisecond), t.Attempt < most
 	}
 }
 
@@ -71,11 +81,11 @@ func Delays(delays ...time.Duration) Policy {
 			return mistaken("Delays: " + wrong)
 		}
 	}
-	return func(attempt int) (time.Duration, bool) {
-		if attempt < 1 || attempt > len(delays) {
+	return func(t task.Task, _ error) (time.Duration, bool) {
+		if t.Attempt < 1 || t.Attempt > len(delays) {
 			return 0, false
 		}
-		return delays[attempt-1], true
+		return delays[t.Attempt-1], true
 	}
 }
 
@@ -109,16 +119,19 @@ func firstOf(wrong ...string) string {
 // mistaken returns the policy for a constructor call with invalid arguments. A policy
 // can't return an error, so this one panics with the message when New calls it.
 func mistaken(wrong string) Policy {
-	return func(int) (time.Duration, bool) { panic("consumer." + wrong) }
+	return func(task.Task, error) (time.Duration, bool) { panic("consumer." + wrong) }
 }
 
-// call calls the policy. A panic becomes an error.
-func (p Policy) call(attempt int) (delay time.Duration, ok bool, err error) {
+// call calls the policy. A panic or an invalid delay becomes an error.
+func (p Policy) call(t task.Task, cause error) (delay time.Duration, ok bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			delay, ok, err = 0, false, fmt.Errorf("Config.Policy: %v", r)
 		}
 	}()
-	delay, ok = p(attempt)
+	delay, ok = p(t, cause)
+	if wrong := unfit("delay", delay); ok && wrong != "" {
+		return 0, false, errors.New("Config.Policy: " + wrong)
+	}
 	return delay, ok, nil
 }

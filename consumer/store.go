@@ -91,7 +91,8 @@ type following struct {
 	local    time.Time     // when by the consumer's clock; zero: only Redis's clock counts.
 	least    time.Duration // the shortest delay from now; not above 0: none
 	park     bool
-	attempts int // attempts so far; 0 for a next step
+	step     bool // a next step
+	attempts int  // attempts so far
 	reason   string
 	payload  []byte
 	op       shard.Op // of the put, the same for each try
@@ -148,7 +149,7 @@ func (f following) mark(t *task.Task, at permit) string {
 	switch {
 	case f.park:
 		return shard.NextMark(first, t.Due.UnixMilli())
-	case f.attempts == 0:
+	case f.step:
 		return shard.NextMark(at.due, at.due)
 	}
 	return shard.NextMark(first, at.due)

@@ -53,7 +53,8 @@ type Request struct {
 	// reply-to.
 	Options task.Options
 	// IfAbsent returns task.ErrExists if a task of this ID is stored, instead of
-	// replacing it.
+	// replacing it. A parked task is stored. A task that waits in a queue or is in a
+	// handler isn't stored. The new version replaces it: its retry and next step are dropped.
 	IfAbsent bool
 }
 

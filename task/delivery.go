@@ -7,6 +7,7 @@ type Delivery struct {
 	Task
 	next       func(due time.Time, payload []byte) error
 	nextWhen   func(when When, payload []byte) error
+	last       func(err error) bool
 	maxPayload int
 }
 
@@ -34,6 +35,17 @@ func (d Delivery) WithMaxPayload(limit int) Delivery {
 	d.maxPayload = limit
 	return d
 }
+
+// WithLastAttempt returns a copy of d whose LastAttempt calls the given function.
+func (d Delivery) WithLastAttempt(last func(err error) bool) Delivery {
+	d.last = last
+	return d
+}
+
+// LastAttempt reports whether the task isn't tried again if its handler returns err. It asks
+// consumer.Config.Policy. A nil err stands for an error that the policy doesn't know. It is
+// false for a delivery made with NewDelivery alone.
+func (d Delivery) LastAttempt(err error) bool { return d.last != nil && d.last(err) }
 
 // NextWhen asks for the next step of the same task. The step has the same topic, ID and
 // headers, trace headers included; its attempts count from 1.

@@ -30,7 +30,7 @@ type Task struct {
 	Scheduled time.Time
 	// Attempt is the number of this attempt, from 1. Attempts that the broker returned
 	// or refused count, and attempts whose handler failed. An attempt that ended with a
-	// lost connection doesn't count. Attempt is zero before the task is stored.
+	// lost connection or with consumer.Later doesn't count. Attempt is zero before the task is stored.
 	Attempt int
 	// Redelivered is true if an earlier attempt may have reached the broker.
 	Redelivered bool
