@@ -187,9 +187,11 @@ several := ./internal/luascript ./internal/shard ./internal/router ./producer ./
 
 .PHONY: cluster
 cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into clusters and sentinels (UPDATE=1)
-	$(withservers) -cluster -- go test -p 1 -timeout 40m $(several)
-	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./test/servers
-	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update)
+	@failed=0; set -x; \
+	$(withservers) -cluster -- go test -p 1 -count 1 -timeout 40m $(several) || failed=1; \
+	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./test/servers || failed=1; \
+	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update) || failed=1; \
+	exit $$failed
 
 # Each pair is a suite of Debian and a store of it, with that suite's RabbitMQ. The suites
 # are kept; to get newer packages, remove their folder, which its first run names.

@@ -29,12 +29,12 @@ import (
 // Config configures a Client.
 type Config struct {
 	// Redis is the caller's client; Close leaves it open. Calls end with their context in
-	// any case; they cost less if the client has ContextTimeoutEnabled. Either Redis or
-	// Options must be given.
+	// any case; they cost less if the client has ContextTimeoutEnabled. For a Redis Cluster
+	// it must be a *redis.ClusterClient. Either Redis or Options must be given.
 	Redis redis.UniversalClient
 	// Options are for a client that New makes and Close closes. It uses their user,
 	// password and TLSConfig. CredentialsProviderContext and Dialer can read these again
-	// for each connection.
+	// for each connection. One address may name a server, or a node of a Redis Cluster.
 	Options *redis.UniversalOptions
 	// Prefix of every key: redis.prefix of the scanners. Defaults to "duefleet".
 	Prefix string

@@ -62,12 +62,12 @@ func TestCancelManyHasAnErrorForEachTask(t *testing.T) {
 }
 
 // TestCancelManyWaitsForReplicas: if one is missing, each task has the same error as from
-// Cancel.
+// Cancel. A master has no replica, or one in a Redis Cluster.
 func TestCancelManyWaitsForReplicas(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	ids := f.scheduled(f.client(), 4, func(i int) string { return fmt.Sprint("o-", i) })
-	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MinReplicas: 1})
+	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MinReplicas: 2})
 	f.ok(err)
 	for _, err := range c.CancelMany(f.ctx(), orders, ids) {
 		is(t, err, task.ErrReplicas)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 )
 
 // TestMisuseOfConfig: New names the wrong field and says what is valid.
@@ -190,7 +191,7 @@ func TestMisuseOfCalls(t *testing.T) {
 	ctx := f.ctx()
 	over, end := context.WithCancel(ctx)
 	end()
-	closed, err := New(Config{Options: &redis.UniversalOptions{Addrs: []string{f.addr}}, Prefix: f.prefix})
+	closed, err := New(Config{Options: fixture.Options(f.addr), Prefix: f.prefix})
 	f.ok(err)
 	f.ok(closed.Close())
 	second := func(_ time.Time, err error) error { return err }

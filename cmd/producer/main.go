@@ -164,11 +164,21 @@ func (c *connection) completeTopics(cmd *cobra.Command, _ []string, _ string) ([
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
-	rdb := redis.NewUniversalClient(options)
-	defer rdb.Close()
-	names, _ := rdb.SMembers(ctx, server.Prefix+":topics").Result() // as internal/shard/shard.go has the key
+	key := server.Prefix + ":topics" // as internal/shard/shard.go has it
+	names, err := members(ctx, options, key)
+	if redis.HasErrorPrefix(err, "MOVED") { // the options name one node of a Redis Cluster
+		options.IsClusterMode = true
+		names, _ = members(ctx, options, key)
+	}
 	slices.Sort(names)
 	return names, none
+}
+
+// members returns the members of a set in Redis.
+func members(ctx context.Context, options *redis.UniversalOptions, key string) ([]string, error) {
+	rdb := redis.NewUniversalClient(options)
+	defer rdb.Close()
+	return rdb.SMembers(ctx, key).Result()
 }
 
 // print writes a verb's result: the text for people, or value as one line of JSON.

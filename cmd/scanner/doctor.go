@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +59,7 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 	if broken == nil {
 		cfg = whole
 	}
-	target, done, err := newTarget(s, cfg)
+	target, done, err := newTarget(cmd.Context(), s, cfg)
 	if err != nil {
 		return doctor.Examine(cmd.Context(), doctor.Target{Path: s.path, Mistakes: errors.Join(broken, err)})
 	}
@@ -68,21 +69,21 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 }
 
 // newTarget opens the configured clients; done closes them.
-func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), err error) {
-	rdb, store, err := connect(cfg, 0, nil)
+func newTarget(ctx context.Context, s *settings, cfg *config.Config) (p doctor.Target, done func(), err error) {
+	store, closing, err := connect(cfg, 0, nil)
 	if err != nil {
 		return p, nil, err
 	}
-	p = doctor.Target{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
+	p = doctor.Target{Settings: cfg, Path: s.path, Redis: store.Client(ctx), Store: store}
 	if cfg.Consul.Addr != "" {
 		var documents topicconfig.Documents
 		documents, err = openDocuments(cfg)
 		p.Consul = documents.Consul
 	}
 	if err != nil {
-		return p, nil, errors.Join(err, rdb.Close())
+		return p, nil, errors.Join(err, closing())
 	}
-	return p, func() { _ = rdb.Close() }, nil
+	return p, func() { _ = closing() }, nil
 }
 
 func printFindings(out io.Writer, findings []doctor.Finding, format cli.Format) error {

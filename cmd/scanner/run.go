@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
@@ -37,27 +36,25 @@ func (s *settings) withStore(work func(*shard.Store) error) error {
 	if err != nil {
 		return err
 	}
-	rdb, store, err := connect(cfg, 0, nil)
+	store, closing, err := connect(cfg, 0, nil)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
+	defer func() { _ = closing() }()
 	return work(store)
 }
 
-// connect returns a client of the configured Redis. Limit is for writing a request, and
-// again for reading an answer; 0 means go-redis's defaults. Log, which may be nil, receives
-// messages about files that change, such as certificates.
-func connect(cfg *config.Config, limit time.Duration, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
+// connect returns the store in the configured Redis; closing closes its client. Limit is
+// for writing a request, and again for reading an answer; 0 means go-redis's defaults.
+// Log, which may be nil, receives messages about files that change, such as certificates.
+func connect(cfg *config.Config, limit time.Duration, log *slog.Logger) (store *shard.Store, closing func() error,
+	err error) {
 	options, err := cfg.Redis.Options(log)
 	if err != nil {
 		return nil, nil, err
 	}
-	options.ContextTimeoutEnabled = true
 	options.ReadTimeout, options.WriteTimeout = limit, limit
-	rdb := redis.NewUniversalClient(options)
-	store, err := shard.New(rdb, cfg.Redis.Prefix)
-	return rdb, store, err
+	return shard.Open(nil, options, cfg.Redis.Prefix, 0)
 }
 
 // movingLimit limits a request of a shard's mover, and its answer. Each holds tasks of up
@@ -67,16 +64,16 @@ const movingLimit = time.Minute
 // connectMember sets the stores of a member; done closes their clients. The client for
 // moving tasks connects only when the shard count changes.
 func connectMember(sc *scanner.Config) (done func(), err error) {
-	var clients []io.Closer
+	var closings []func() error
 	done = func() {
-		for _, rdb := range clients {
-			_ = rdb.Close()
+		for _, closing := range closings {
+			_ = closing()
 		}
 	}
 	for limit, store := range map[time.Duration]**shard.Store{0: &sc.Store, movingLimit: &sc.Moving} {
-		rdb, opened, err := connect(sc.Settings, limit, sc.Log)
+		opened, closing, err := connect(sc.Settings, limit, sc.Log)
 		if err == nil {
-			clients, *store = append(clients, rdb), opened
+			closings, *store = append(closings, closing), opened
 			err = opened.AwaitReplicas(sc.Settings.Redis.MinReplicas)
 		}
 		if err != nil {

@@ -50,11 +50,11 @@ func withTopics(s *settings, work func(w topicWork) error) error {
 	if err != nil {
 		return err
 	}
-	rdb, store, err := connect(cfg, 0, nil)
+	store, closing, err := connect(cfg, 0, nil)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
+	defer func() { _ = closing() }()
 	return work(topicWork{docs, admin.Fleet{Store: store}, cfg})
 }
 

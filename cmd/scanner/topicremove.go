@@ -49,11 +49,11 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if err != nil {
 		return err
 	}
-	rdb, store, err := connect(cfg, 0, nil)
+	store, closing, err := connect(cfg, 0, nil)
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
+	defer func() { _ = closing() }()
 	if _, inFile := cfg.Topics[topic]; inFile && cfg.Consul.Addr == "" {
 		return fmt.Errorf("topic %s is in the configuration file; take it out there first", topic)
 	}

@@ -35,7 +35,7 @@ type Config struct {
 
 // Redis is where tasks are stored.
 type Redis struct {
-	// One address: a server; several: a cluster; with master_name: sentinels.
+	// A server, or one or more nodes of a cluster; with master_name: sentinels.
 	Addrs []string `yaml:"addrs" default:"127.0.0.1:6379" check:"addresses"`
 	// The master's name among sentinels.
 	MasterName string `yaml:"master_name" check:"0..255"`

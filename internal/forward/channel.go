@@ -1,7 +1,6 @@
 package forward
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +19,9 @@ const (
 	// another channel replaces it. RabbitMQ 3.10 keeps refusing on a channel whose first
 	// message met a quorum queue without a leader, long after the queue has a leader.
 	degradedAfter = 5 * time.Second
+	// redeclareAfter is the least age of a channel that is replaced because the route's
+	// queue or its binding is missing. A channel that opens makes them again.
+	redeclareAfter = time.Second
 )
 
 var (
@@ -45,6 +47,7 @@ type channel struct {
 	results  []Result  // of the loop, for its memory
 	reliable bool      // the library dropped no return
 	refusing time.Time // since when the broker refuses everything; zero if it doesn't
+	opened   time.Time
 	degraded atomic.Bool
 	replace  func()                     // called once the channel is degraded
 	refusal  atomic.Pointer[amqp.Error] // the error with which the broker closed it
@@ -74,6 +77,7 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*chan
 		replace:    p.kicked.Send,
 		headers:    make(amqp.Table, ownHeaders),
 		reliable:   true,
+		opened:     time.Now(),
 	}
 	ch.route.Store(&r)
 	ch.confirms.user = conn.user()
@@ -172,7 +176,8 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 			Reason: "its deadline passed before it could be written"})
 		return true, nil
 	}
-	key, p := ch.message(&m.Task, r)
+	p := ch.message(&m.Task, r)
+	key := r.keyOf(&m.Task)
 	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, key, true, false, p)
 	if err != nil {
 		return ch.unwritten(seq, err)
@@ -181,13 +186,13 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 	return true, nil
 }
 
-// message returns a task's message and its routing key. It is valid until the next call.
-func (ch *channel) message(t *task.Task, r *Route) (key string, p amqp.Publishing) {
+// message returns a task's message. It is valid until the next call.
+func (ch *channel) message(t *task.Task, r *Route) amqp.Publishing {
 	if t.AMQP != nil {
-		return t.AMQP.RoutingKey, asItWas(t, r.IntakeHeaders, ch.confirms.user)
+		return asItWas(t, r.IntakeHeaders, ch.confirms.user)
 	}
 	clear(ch.headers)
-	return cmp.Or(t.Options.RoutingKey, r.RoutingKey), publishing(t, ch.headers, r.Lean)
+	return publishing(t, ch.headers, r.Lean)
 }
 
 // unwritten handles a message whose publishing failed. With ErrClosed the library kept
@@ -332,6 +337,7 @@ func (ch *channel) alive() bool { return !ch.amqp.IsClosed() }
 func (ch *channel) hand() {
 	if len(ch.results) > 0 {
 		ch.noteRefusals()
+		ch.noteReturns()
 		ch.deliver(ch.results)
 		clear(ch.results)
 	}
@@ -349,6 +355,23 @@ func (ch *channel) noteRefusals() {
 	}
 	if !ch.refusing.IsZero() && time.Since(ch.refusing) > degradedAfter {
 		ch.degrade()
+	}
+}
+
+// noteReturns has another channel replace this one if the route's own queue or binding is
+// missing. A channel that opens makes them again.
+func (ch *channel) noteReturns() {
+	r := ch.route.Load()
+	if r.Declare == nil || r.Declare.Queue == "" || time.Since(ch.opened) < redeclareAfter || ch.degraded.Load() {
+		return
+	}
+	for _, result := range ch.results {
+		if result.Outcome == Returned && r.keyOf(&result.Message.Task) == r.RoutingKey {
+			ch.connection.log.InfoContext(context.Background(), "a message of the route's own key came back: "+
+				"its queue and binding are declared again", "exchange", r.Exchange, "queue", r.Declare.Queue)
+			ch.degrade()
+			return
+		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 const (
@@ -73,6 +75,14 @@ func (r Route) samePlaces(other Route) bool {
 		return false
 	}
 	return r.Declare == nil || *r.Declare == *other.Declare && r.RoutingKey == other.RoutingKey
+}
+
+// keyOf returns the routing key of a task's message.
+func (r Route) keyOf(t *task.Task) string {
+	if t.AMQP != nil {
+		return t.AMQP.RoutingKey
+	}
+	return cmp.Or(t.Options.RoutingKey, r.RoutingKey)
 }
 
 // check rejects what the library can't write: it would end the connection.

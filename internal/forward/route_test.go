@@ -144,3 +144,38 @@ func TestARouteThatNobodyTriedIsNotJudged(t *testing.T) {
 		t.Errorf("before it runs: judged %v, %+v", judged, b)
 	}
 }
+
+// TestAQueueThatIsGoneIsMadeAgain: somebody deletes the queue of a route that declares it,
+// or its binding. Messages are returned, and soon routed again.
+func TestAQueueThatIsGoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(*amqp.Channel) error{
+		"queue":   func(ch *amqp.Channel) error { _, err := ch.QueueDelete("q", false, false, false); return err },
+		"binding": func(ch *amqp.Channel) error { return ch.QueueUnbind("q", "k", "e", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := servertest.RabbitMQ(t)
+			p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{
+				Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+			})
+			ready(t, p)
+			if err := remove(servertest.Channel(t, url)); err != nil {
+				t.Fatal(err)
+			}
+			returned := 0
+			wait.For(t, "a message to be routed", func() bool {
+				m := messages("topic", "m", 1)
+				_ = p.Publish(t.Context(), m) // unsent while the channel is replaced
+				outcome := got.all(m...)[0].Outcome
+				if outcome == forward.Returned {
+					returned++
+				}
+				return outcome == forward.Confirmed
+			})
+			if returned == 0 {
+				t.Error("no message was returned: was it gone?")
+			}
+		})
+	}
+}

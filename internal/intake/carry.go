@@ -17,11 +17,12 @@ const movesAtOnce = 16
 
 // try carries out what is left of a batch: first in Redis, then the refusals, then the
 // answers. It returns why something is still left. since is how long the batch has taken.
-func (in *Intake) try(ctx context.Context, todo batch, exchange string, since time.Duration) error {
-	err := in.ask(ctx, todo)
+func (s *session) try(ctx context.Context, todo batch, since time.Duration) error {
+	in := s.in
+	err := s.ask(ctx, todo)
 	refused := todo.only(func(it *item) bool { return it.refusal != nil })
 	if len(refused) > 0 {
-		err = cmp.Or(err, in.refuse(ctx, refused, exchange))
+		err = cmp.Or(err, in.refuse(ctx, refused, s.exchange))
 	}
 	ready := todo.only(func(it *item) bool { return it.code != "" })
 	if wanted := ready.only((*item).wantsAnswer); len(wanted) > 0 {
@@ -72,25 +73,28 @@ func (in *Intake) count(it *item) {
 }
 
 // ask sends the messages to Redis that have no outcome. They are of one class.
-func (in *Intake) ask(ctx context.Context, todo batch) error {
+func (s *session) ask(ctx context.Context, todo batch) error {
 	todo = todo.only(func(it *item) bool { return it.refusal == nil && it.code == "" })
 	if len(todo) == 0 {
 		return nil
 	}
-	if err := in.refuseFar(ctx, todo); err != nil {
+	if err := s.in.refuseFar(ctx, todo); err != nil {
 		return err
 	}
 	todo = todo.only(func(it *item) bool { return it.refusal == nil })
 	if len(todo) == 0 {
 		return nil
 	}
+	if err := s.takeOver(ctx); err != nil {
+		return err
+	}
 	switch todo[0].verb {
 	case Cancel:
-		return in.cancel(ctx, todo)
+		return s.cancel(ctx, todo)
 	case Move:
-		return in.move(ctx, todo)
+		return s.move(ctx, todo)
 	}
-	return in.schedule(ctx, todo)
+	return s.schedule(ctx, todo)
 }
 
 // refuseFar refuses absolute due times that are too far ahead by Redis's clock.
@@ -113,7 +117,7 @@ func (in *Intake) refuseFar(ctx context.Context, todo batch) error {
 
 // schedule stores tasks. A repeat has the ops of the first try, so a task whose reply was
 // lost is known.
-func (in *Intake) schedule(ctx context.Context, todo batch) error {
+func (s *session) schedule(ctx context.Context, todo batch) error {
 	op := shard.NewOp()
 	entries := make([]shard.Entry, len(todo))
 	for i, it := range todo {
@@ -121,33 +125,33 @@ func (in *Intake) schedule(ctx context.Context, todo batch) error {
 		entries[i] = it.entry
 	}
 	var failed error
-	for i, r := range in.cfg.Tasks.Schedule(ctx, entries) {
+	for i, r := range s.tasks.Schedule(ctx, entries) {
 		failed = cmp.Or(failed, todo[i].outcome(r.Due, r.Err))
 	}
 	return failed
 }
 
-func (in *Intake) cancel(ctx context.Context, todo batch) error {
+func (s *session) cancel(ctx context.Context, todo batch) error {
 	ids := make([]string, len(todo))
 	for i, it := range todo {
 		ids[i] = it.id
 	}
 	var failed error
-	for i, err := range in.cfg.Tasks.CancelMany(ctx, ids, in.cfg.MaxPayload) {
+	for i, err := range s.tasks.CancelMany(ctx, ids, s.in.cfg.MaxPayload) {
 		failed = cmp.Or(failed, todo[i].outcome(0, err))
 	}
 	return failed
 }
 
 // move moves tasks with different IDs.
-func (in *Intake) move(ctx context.Context, todo batch) error {
+func (s *session) move(ctx context.Context, todo batch) error {
 	errs := make([]error, len(todo))
 	places := make(chan struct{}, movesAtOnce)
 	var moving sync.WaitGroup
 	for i, it := range todo {
 		places <- struct{}{}
 		moving.Go(func() {
-			dueAt, err := in.cfg.Tasks.Reschedule(ctx, it.id, it.due.when)
+			dueAt, err := s.tasks.Reschedule(ctx, it.id, it.due.when)
 			errs[i] = it.outcome(dueAt, err)
 			<-places
 		})

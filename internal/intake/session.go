@@ -11,6 +11,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/router"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
 )
 
@@ -24,7 +26,8 @@ type session struct {
 	closes   chan *amqp.Error
 	prefetch int
 	rules    rules
-	exchange string // for refused messages
+	exchange string         // for refused messages
+	tasks    *router.Router // with the session's term; nil before takeOver
 
 	more   wake.Signal   // something arrived
 	over   chan struct{} // closed when nothing more arrives: the channel or the queue is gone
@@ -117,7 +120,17 @@ func (s *session) forget() { s.hold(-s.unacked, -s.bytes) }
 func (s *session) run(ctx context.Context) error {
 	work, cancel := outlasting(ctx, stopGrace)
 	defer cancel()
+	go func() {
+		select {
+		case <-s.over: // another session may have the messages already
+			cancel()
+		case <-work.Done():
+		}
+	}()
 	for {
+		if err := s.lost(); err != nil {
+			return err
+		}
 		b := s.take()
 		if len(b) == 0 {
 			select {
@@ -162,7 +175,7 @@ func (s *session) carryOut(ctx, work context.Context, b batch) error {
 	pause := retry.Backoff{Min: pauseMin, Max: pauseMax}
 	began := time.Now()
 	for {
-		err := s.in.try(work, b, s.exchange, time.Since(began))
+		err := s.try(work, b, time.Since(began))
 		if s.in.cfg.pace.stored != nil {
 			s.in.cfg.pace.stored()
 		}
@@ -173,6 +186,9 @@ func (s *session) carryOut(ctx, work context.Context, b batch) error {
 		if len(b) == 0 {
 			s.in.runs(ctx)
 			return nil
+		}
+		if errors.Is(err, shard.ErrSuperseded) {
+			return s.superseded(work, err)
 		}
 		err = cmp.Or(err, errUndone)
 		if time.Since(began) > s.in.cfg.pace.handOver {

@@ -19,7 +19,7 @@ import (
 
 // Client sends scripts to one Redis. It is safe for concurrent use.
 type Client struct {
-	rdb      redis.UniversalClient
+	server   *Server
 	scripts  map[string]script
 	clock    clock
 	replicas int // to wait for; see AwaitReplicas
@@ -29,8 +29,8 @@ type Client struct {
 type script struct{ hash, text string }
 
 // New returns a client for scripts, which are texts by name. It sends nothing.
-func New(rdb redis.UniversalClient, texts map[string]string) *Client {
-	c := &Client{rdb: rdb, scripts: make(map[string]script, len(texts))}
+func New(server *Server, texts map[string]string) *Client {
+	c := &Client{server: server, scripts: make(map[string]script, len(texts))}
 	for name, text := range texts {
 		c.scripts[name] = script{hash: redis.NewScript(text).Hash(), text: text}
 	}
@@ -119,7 +119,7 @@ func (c *Client) RunAll(ctx context.Context, calls []Call) []Reply {
 // itself only once a minute, and when a server says that a slot moved. A dead server
 // doesn't say so.
 func (c *Client) Relearn(ctx context.Context) {
-	if cluster, ok := c.rdb.(*redis.ClusterClient); ok {
+	if cluster, ok := c.server.Client(ctx).(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
 	}
 }
@@ -151,9 +151,9 @@ func (c *Client) command(ctx context.Context, call *Call, text bool) *redis.Cmd 
 func (c *Client) send(ctx context.Context, calls []Call, cmds []*redis.Cmd) {
 	if len(calls) == 1 && !c.waits(&calls[0]) {
 		if calls[0].Deadline > 0 {
-			_ = c.rdb.Process(ctx, once{cmds[0]}) // the command carries its own error
+			_ = c.server.Client(ctx).Process(ctx, once{cmds[0]}) // the command carries its own error
 		} else {
-			_ = c.rdb.Process(ctx, cmds[0])
+			_ = c.server.Client(ctx).Process(ctx, cmds[0])
 		}
 		return
 	}

@@ -62,9 +62,10 @@ func (c *Client) AssumeTime(now int64) {
 // latest returns Redis's clock in ms. In a Redis Cluster this is the clock furthest ahead
 // among the masters that answer. So a deadline isn't over too early on any of them.
 func (c *Client) latest(ctx context.Context) (int64, error) {
-	cluster, ok := c.rdb.(*redis.ClusterClient)
+	rdb := c.server.Client(ctx)
+	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok {
-		return timeOf(ctx, c.rdb)
+		return timeOf(ctx, rdb)
 	}
 	asking, cancel := context.WithTimeout(ctx, clockPatience)
 	defer cancel()
@@ -78,16 +79,17 @@ func (c *Client) latest(ctx context.Context) (int64, error) {
 		return err
 	})
 	if latest == 0 { // they are slow, or away
-		return timeOf(ctx, c.rdb)
+		return timeOf(ctx, cluster)
 	}
 	return latest, nil
 }
 
 // clockOf returns the clock, in ms, of the server that holds a key.
 func (c *Client) clockOf(ctx context.Context, key string) (int64, error) {
-	cluster, ok := c.rdb.(*redis.ClusterClient)
+	rdb := c.server.Client(ctx)
+	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok {
-		return timeOf(ctx, c.rdb)
+		return timeOf(ctx, rdb)
 	}
 	master, err := cluster.MasterForKey(ctx, key)
 	if err != nil {

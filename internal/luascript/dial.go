@@ -11,23 +11,21 @@ import (
 	"github.com/duefleet/duefleet/internal/redisdial"
 )
 
-// Dial returns the caller's client, which closing leaves open. If that is nil, it makes a
-// client by the options, and closing closes it. It connects at the first call.
-func Dial(rdb redis.UniversalClient, options *redis.UniversalOptions) (client redis.UniversalClient,
-	closing func() error, err error) {
+// Dial returns the Server of the caller's client, which closing leaves open. If that is
+// nil, it returns one by the options, and closing closes it.
+func Dial(rdb redis.UniversalClient, options *redis.UniversalOptions) (server *Server, closing func() error,
+	err error) {
 	if err := checkGiven(rdb, options); err != nil {
 		return nil, nil, err
 	}
 	if rdb != nil {
-		return rdb, func() error { return nil }, nil
+		return Given(rdb), func() error { return nil }, nil
 	}
 	if err := checkAddrs(options); err != nil {
 		return nil, nil, err
 	}
-	own := Dialing(options)
-	own.ContextTimeoutEnabled = true
-	rdb = redis.NewUniversalClient(own)
-	return rdb, rdb.Close, nil
+	server = Open(Dialing(options))
+	return server, server.Close, nil
 }
 
 // Dialing returns a copy of options with a Dialer of this project, unless they have one.

@@ -61,13 +61,13 @@ type pipeline struct {
 // by the server of their key, because WAIT covers the writes of one connection. All
 // others go together.
 func (c *Client) pipelines(ctx context.Context, calls []Call, cmds []*redis.Cmd) []*pipeline {
-	plain := &pipeline{rdb: c.rdb}
+	plain := &pipeline{rdb: c.server.Client(ctx)}
 	by := map[*redis.Client]*pipeline{}
 	var all []*pipeline
 	for i := range calls {
 		p := plain
 		if key := calls[i].ReplicasKey; c.waits(&calls[i]) {
-			server, err := c.server(ctx, key)
+			server, err := c.master(ctx, key)
 			if err != nil {
 				cmds[i].SetErr(err)
 				continue
@@ -86,15 +86,15 @@ func (c *Client) pipelines(ctx context.Context, calls []Call, cmds []*redis.Cmd)
 	return all
 }
 
-// server returns the client of the server that holds a key.
-func (c *Client) server(ctx context.Context, key string) (*redis.Client, error) {
-	switch rdb := c.rdb.(type) {
+// master returns the client of the server that holds a key.
+func (c *Client) master(ctx context.Context, key string) (*redis.Client, error) {
+	switch rdb := c.server.Client(ctx).(type) {
 	case *redis.Client:
 		return rdb, nil
 	case *redis.ClusterClient:
 		return rdb.MasterForKey(ctx, key)
 	}
-	return nil, fmt.Errorf("can't wait for replicas with a client of type %T", c.rdb)
+	return nil, fmt.Errorf("can't wait for replicas with a client of type %T", c.server.Known())
 }
 
 // exec sends a pipeline, and waits for replicas if p.replicasKey is set. WAIT covers the writes

@@ -152,7 +152,8 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 	}, func(int) int { return 0 })
 	deletions := make([]shard.Deletion, len(batches))
 	for n, b := range batches {
-		deletions[n] = shard.Deletion{Names: b.names(func(i int) string { return c.ids[i] }), Handled: b.key.moving}
+		deletions[n] = shard.Deletion{Names: b.names(func(i int) string { return c.ids[i] }), Handled: b.key.moving,
+			Term: c.router.term}
 	}
 	for n, w := range c.router.topic.Withdraw(ctx, p, deadline, deletions) {
 		b := batches[n]

@@ -17,7 +17,7 @@ import (
 // If there is no task, nothing changes, although a consumer may have it.
 func (r *Router) Reschedule(ctx context.Context, id string, when shard.When) (due int64, err error) {
 	ctx, probation := luascript.OnProbation(ctx)
-	m := shard.Move{Op: shard.NewOp(), ID: id, When: when}
+	m := shard.Move{Op: shard.NewOp(), ID: id, When: when, Term: r.term}
 	t := tries{router: r}
 	for t.next(ctx) {
 		due, t.err = r.rescheduleUnder(ctx, t.placement, m)

@@ -24,6 +24,7 @@ import (
 type Router struct {
 	topic    *shard.Topic
 	scripts  *luascript.Client
+	term     shard.Term // of the intake; 0: it isn't the intake's
 	known    known
 	batchers batchers
 }
@@ -46,15 +47,19 @@ func (rs *Routers) Topic(name string) *Router {
 	defer rs.mu.Unlock()
 	r := rs.all[name]
 	if r == nil {
-		r = &Router{
-			topic:    rs.store.Topic(name),
-			scripts:  rs.store.Scripts(),
-			known:    known{fenced: map[int]shard.Placement{}},
-			batchers: batchers{beside: gatherBeside, patience: gatherPatience, all: map[int]*batcher{}},
-		}
+		r = newRouter(rs.store.Topic(name))
 		rs.all[name] = r
 	}
 	return r
+}
+
+func newRouter(topic *shard.Topic) *Router {
+	return &Router{
+		topic:    topic,
+		scripts:  topic.Store().Scripts(),
+		known:    known{fenced: map[int]shard.Placement{}},
+		batchers: batchers{beside: gatherBeside, patience: gatherPatience, all: map[int]*batcher{}},
+	}
 }
 
 // Now estimates Redis's clock, in ms. Its error matches task.ErrUnavailable if Redis could
@@ -138,16 +143,19 @@ func (t *tries) next(ctx context.Context) bool {
 }
 
 // outdated reports whether an operation must start over, because its placement or its
-// deadline was outdated.
+// deadline was outdated, or because a shard hasn't seen its term.
 func outdated(err error) bool {
 	var moved *shard.MovedError
-	return errors.As(err, &moved) || errors.Is(err, shard.ErrLate)
+	return errors.As(err, &moved) || errors.Is(err, shard.ErrLate) || errors.Is(err, shard.ErrUnraised)
 }
 
 // renew reads what was outdated in a refused operation: the placement or the time. If
 // Redis has lost a placement that a shard has seen, the operation continues under that
 // one; the scanners restore it in Redis.
 func (r *Router) renew(ctx context.Context, refusal error) (shard.Placement, error) {
+	if errors.Is(refusal, shard.ErrUnraised) {
+		return r.raise(ctx)
+	}
 	r.scripts.ForgetClock()
 	p, err := r.refresh(ctx)
 	var moved *shard.MovedError
@@ -204,7 +212,8 @@ func (r *Router) saw(shard int, p shard.Placement) {
 //
 // A shard that has seen a newer placement has no copies, because the move under this one
 // is complete. If a shard answers ErrLate, closeOld sends the same again: the rest of the
-// operation is stored already.
+// operation is stored already. It carries no term: nobody stores a moving task in its old
+// shard, so a late closeOld removes nothing newer.
 func (r *Router) closeOld(ctx context.Context, p shard.Placement, olds ...shard.Names) []error {
 	errs := make([]error, len(olds))
 	todo := upTo(len(olds))

@@ -224,7 +224,7 @@ func (s *scheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Name
 }
 
 func (s *scheduling) put(b *batch) shard.Put {
-	put := shard.Put{Shard: b.key.shard, Op: b.key.op, Absent: b.key.absent, Moving: b.key.moving,
+	put := shard.Put{Shard: b.key.shard, Op: b.key.op, Absent: b.key.absent, Moving: b.key.moving, Term: s.router.term,
 		Entries: make([]shard.Entry, len(b.entries))}
 	for i, at := range b.entries {
 		put.Entries[i] = s.entries[at]

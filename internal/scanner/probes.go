@@ -68,7 +68,7 @@ func (s *Scanner) redisUp() (bool, string) {
 	}
 	for _, v := range s.reloader.all() {
 		text := v.topic.health.unserved()
-		if shards, denied := v.topic.health.refusals.shards(v.topic.scanned()); text == "" && denied {
+		if shards, denied := v.topic.refusedShards(); text == "" && denied {
 			text = shards
 		}
 		if text != "" {
@@ -150,7 +150,7 @@ func (r *reloader) topicsMade() (bool, string) {
 // scanners have the same problem with these, so the check isn't required.
 func (s *Scanner) shardsServed() (bool, string) {
 	return s.noTopic("served", func(t *topic) string {
-		text, _ := t.health.refusals.shards(t.scanned())
+		text, _ := t.refusedShards()
 		return text
 	})
 }
@@ -191,7 +191,7 @@ func (v *served) trouble() string {
 	if why := v.topic.health.unserved(); why != "" {
 		return "not served by Redis: " + why
 	}
-	if text, _ := v.topic.health.refusals.shards(v.topic.scanned()); text != "" {
+	if text, _ := v.topic.refusedShards(); text != "" {
 		return text
 	}
 	if why := v.topic.intakeTrouble(); why != "" {

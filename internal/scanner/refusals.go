@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/ratelog"
@@ -93,6 +94,13 @@ func (h *topicHealth) listens(err error) {
 	}
 }
 
+// refusedShards names the shards that Redis refuses to serve, as refusals.shards does. A
+// worker that polls a shard tries again within seconds, and at each tick. If it hasn't for
+// some ticks, then other scanners poll the shard, and they know more.
+func (t *topic) refusedShards() (text string, denied bool) {
+	return t.health.refusals.shards(t.scanned(), 3*t.inForce.settings().Tick+5*time.Second)
+}
+
 // refusals are the operations that Redis refuses with errors that no repeat fixes. An
 // operation stays here until it succeeds. It may fail in one shard, because of a key of
 // the wrong type or a missing right, while the other shards are served. Or it may fail in
@@ -114,6 +122,7 @@ type reason struct {
 	text   string
 	denied bool // because of a missing right or a wrong password
 	logged bool
+	tried  time.Time
 }
 
 // refusalsLogged bounds how many refusals in a topic's shards are logged one by one. All
@@ -134,7 +143,7 @@ func (r *refusals) note(at refusal, refused bool, err error) (news bool) {
 		r.why = map[refusal]reason{}
 	}
 	logged := before.logged || !there && (at.shard == everyShard || len(r.why) < refusalsLogged)
-	r.why[at] = reason{redisText(err), shard.Denied(err), logged}
+	r.why[at] = reason{redisText(err), shard.Denied(err), logged, time.Now()}
 	return !there && logged
 }
 
@@ -161,13 +170,17 @@ func (r *refusals) denied() string {
 
 // shards names the refused shards among the first n, with the reason for the first one;
 // "" if there are none. denied reports whether a right is missing or a password is wrong
-// in any of them.
-func (r *refusals) shards(n int) (text string, denied bool) {
+// in any of them. It forgets claims that were last tried longer than keep ago.
+func (r *refusals) shards(n int, keep time.Duration) (text string, denied bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []refusal
 	for at, why := range r.why {
-		if at.shard != everyShard && at.shard < n { // else M has become smaller
+		switch {
+		case at.shard == everyShard || at.shard >= n: // M may have become smaller
+		case at.operation == "claim" && time.Since(why.tried) > keep:
+			delete(r.why, at)
+		default:
 			all = append(all, at)
 			denied = denied || why.denied
 		}

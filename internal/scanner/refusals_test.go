@@ -277,11 +277,17 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 	if !r.note(claim(3), true, wrong) || r.note(claim(3), true, wrong) {
 		t.Error("a refusal that goes on is news, or one that begins is not")
 	}
-	if text, denied := r.shards(4); denied || text != "shard 3 not served by Redis: WRONGTYPE" {
+	if text, denied := r.shards(4, time.Hour); denied || text != "shard 3 not served by Redis: WRONGTYPE" {
 		t.Errorf("%q, denied %v", text, denied)
 	}
-	if text, _ := r.shards(3); text != "" {
+	if text, _ := r.shards(3, time.Hour); text != "" {
 		t.Errorf("a shard that is no longer polled: %q", text)
+	}
+	if text, _ := r.shards(4, -1); text != "" {
+		t.Errorf("a shard that others poll: %q", text)
+	}
+	if !r.note(claim(3), true, wrong) {
+		t.Error("a refusal that was forgotten is no news")
 	}
 	if r.noteDenied("settle", wrong) || r.denied() != "" {
 		t.Errorf("no right is missing, and denied is %q", r.denied())
@@ -289,7 +295,7 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 	if !r.noteDenied("settle", noPermission{}) || !strings.HasPrefix(r.denied(), "settle denied: NOPERM") {
 		t.Errorf("denied is %q", r.denied())
 	}
-	if text, denied := r.shards(4); denied || strings.Contains(text, "NOPERM") {
+	if text, denied := r.shards(4, time.Hour); denied || strings.Contains(text, "NOPERM") {
 		t.Errorf("a refusal of all shards is reported for single ones: %q", text)
 	}
 	if !r.noteDenied("settle", nil) || r.noteDenied("settle", nil) || r.denied() != "" {
@@ -304,7 +310,8 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 			said++
 		}
 	}
-	if _, denied := r.shards(100); said != refusalsLogged || !denied || !r.noteDenied("settle", noPermission{}) {
+	_, denied := r.shards(100, time.Hour)
+	if said != refusalsLogged || !denied || !r.noteDenied("settle", noPermission{}) {
 		t.Errorf("%d of 100 shards are logged, want %d", said, refusalsLogged)
 	}
 }

@@ -199,7 +199,7 @@ func TestAnEarlierVersionLeavesMessagesOfAMQPAlone(t *testing.T) {
 		t.Errorf("set aside for %v ms", wait)
 	}
 	_, err = c.earlier("reschedule", s.taskKeys(s.Wake()),
-		c.p.String(), string(NewOp()), c.notAfter(), "later", "+1", 0, "")
+		c.p.String(), string(NewOp()), c.notAfter(), "later", "+1", 0, "", "")
 	if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
 		t.Errorf("reschedule: %v", err)
 	}

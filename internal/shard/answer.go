@@ -83,6 +83,10 @@ func answer(reply luascript.Reply) (status string, rest *luascript.Values, err e
 		return status, rest, reply.Err()
 	case "late":
 		return "", rest, ErrLate
+	case "superseded":
+		return "", rest, ErrSuperseded
+	case "unraised":
+		return "", rest, ErrUnraised
 	case "moved":
 		p, err := parsePlacement(rest.Text())
 		if err = cmp.Or(rest.Err(), err); err != nil {

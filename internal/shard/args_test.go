@@ -44,19 +44,24 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"", "x", "0 1 1 stable", "2 0 1 stable", "2 1 4097 stable", "2 1 1", "2 1 1 moving", "-2 1 1 stable",
 		"2 1 1 stable ", "9999999999999999999 1 1 stable", "2 1.5 1 stable",
 	}
+	terms := positive[2:] // "" is none
 	reasons := []any{strings.Repeat("x", 65536)}
 	return map[string]accepted{
-		"put": {wake, []any{more, op, end, "", "1", "there", "+1", "\x00new", "put", "+1", "\x00"}, map[int][]any{
-			0: placements, 1: ops, 2: number, 3: {"x"}, 4: either, 5: ids, 6: whens, 7: {""}, 8: ids, 9: whens, 10: {""},
+		"put": {wake, []any{more, op, end, "", "1", "", "there", "+1", "\x00new", "put", "+1", "\x00"}, map[int][]any{
+			0: placements, 1: ops, 2: number, 3: {"x"}, 4: either, 5: terms, 6: ids, 7: whens, 8: {""}, 9: ids, 10: whens,
+			11: {""},
 		}, false},
-		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", ""}, map[int][]any{
-			0: placements, 1: ops, 2: number, 4: whens, 5: either,
+		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", "", ""}, map[int][]any{
+			0: placements, 1: ops, 2: number, 4: whens, 5: either, 7: terms,
 		}, false},
 		"requeue": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "", "0", "\x00"}, map[int][]any{
 			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either,
 			10: reasons, 11: ops[1:], 12: either, 13: {""},
 		}, false},
-		"delete": {all, []any{more, end, "1", "there"}, map[int][]any{0: placements, 1: number, 2: either}, true},
+		"delete": {all, []any{more, end, "1", "", "there"},
+			map[int][]any{0: placements, 1: number, 2: either, 3: terms}, true},
+		"begin_term": {[]string{c.placementKey()}, []any{}, nil, false},
+		"raise_term": {[]string{c.Shard(0).fence()}, []any{"5"}, map[int][]any{0: positive}, false},
 		"fence": {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"},
 			map[int][]any{0: placements}, true},
 		"export": {memory, []any{more, "1", "60000", "0", "1000", "there"}, map[int][]any{
@@ -173,8 +178,8 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 	}
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
 	c.refuses("put", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()),
-		many([]any{more, string(NewOp()), c.notAfter(), "", "0"}, "a", "+1", "\x00"))
-	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1"}, "there"))
+		many([]any{more, string(NewOp()), c.notAfter(), "", "0", ""}, "a", "+1", "\x00"))
+	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1", ""}, "there"))
 	c.refuses("settle", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks()},
 		many([]any{"-1", MaxBatch + 1}, "there"))
 	c.refuses("replay", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()},

@@ -13,6 +13,8 @@ type Deletion struct {
 	Names
 	// Handled notes the IDs as taken over, so that no mover brings the tasks back.
 	Handled bool
+	// Term is of the intake that sends the batch.
+	Term Term
 }
 
 // Delete removes batches in one round trip. It returns an error or nil for each.
@@ -31,7 +33,8 @@ type Withdrawal struct {
 	There []bool
 	// At is the time of the shard's server, in ms.
 	At int64
-	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
+	// Err is for the whole batch: a *MovedError, ErrLate, ErrSuperseded, ErrUnraised, or
+	// Redis's.
 	Err error
 }
 
@@ -65,7 +68,7 @@ func (t *Topic) deletions(p Placement, deadline int64, batches []Deletion) []lua
 	for i, b := range batches {
 		s := t.Shard(b.Shard)
 		calls[i] = luascript.Call{Script: "delete", Keys: s.taskKeys(), Deadline: deadline, ReplicasKey: s.fence(),
-			Args: append([]any{placement, luascript.DeadlineArg{}, b.Handled}, anys(b.IDs)...)}
+			Args: append([]any{placement, luascript.DeadlineArg{}, b.Handled, b.Term.String()}, anys(b.IDs)...)}
 	}
 	return calls
 }

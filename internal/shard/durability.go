@@ -58,7 +58,7 @@ func (s *Store) Warnings(ctx context.Context) (map[Warning]string, error) {
 // eachMaster calls do for each server that holds shards. In a Redis Cluster it calls do
 // for several of them at the same time.
 func (s *Store) eachMaster(ctx context.Context, do func(context.Context, *redis.Client) error) error {
-	switch rdb := s.rdb.(type) {
+	switch rdb := s.Client(ctx).(type) {
 	case *redis.Client:
 		return do(ctx, rdb)
 	case *redis.ClusterClient:

@@ -23,7 +23,7 @@ func (s *Store) Heartbeat(ctx context.Context, instance string, alive, forget ti
 		return 0, fmt.Errorf("heartbeat: %w", err)
 	}
 	if len(dead) > 0 {
-		if err := s.rdb.HDel(ctx, s.fleetNotesKey(), dead...).Err(); err != nil {
+		if err := s.Client(ctx).HDel(ctx, s.fleetNotesKey(), dead...).Err(); err != nil {
 			return live, fmt.Errorf("forget a dead scanner: %w", err)
 		}
 	}
@@ -32,15 +32,15 @@ func (s *Store) Heartbeat(ctx context.Context, instance string, alive, forget ti
 
 // Leave removes an instance from the fleet.
 func (s *Store) Leave(ctx context.Context, instance string) error {
-	if err := s.rdb.ZRem(ctx, s.fleetKey(), instance).Err(); err != nil {
+	if err := s.Client(ctx).ZRem(ctx, s.fleetKey(), instance).Err(); err != nil {
 		return fmt.Errorf("leave the fleet: %w", err)
 	}
-	return s.rdb.HDel(ctx, s.fleetNotesKey(), instance).Err()
+	return s.Client(ctx).HDel(ctx, s.fleetNotesKey(), instance).Err()
 }
 
 // Describe stores an instance's note about itself.
 func (s *Store) Describe(ctx context.Context, instance string, note []byte) error {
-	if err := s.rdb.HSet(ctx, s.fleetNotesKey(), instance, note).Err(); err != nil {
+	if err := s.Client(ctx).HSet(ctx, s.fleetNotesKey(), instance, note).Err(); err != nil {
 		return fmt.Errorf("describe instance %s: %w", instance, err)
 	}
 	return nil
@@ -62,11 +62,11 @@ func (s *Store) Fleet(ctx context.Context) (all []Heartbeat, now time.Time, err 
 	if err != nil {
 		return nil, now, err
 	}
-	scores, err := s.rdb.ZRangeWithScores(ctx, s.fleetKey(), 0, -1).Result()
+	scores, err := s.Client(ctx).ZRangeWithScores(ctx, s.fleetKey(), 0, -1).Result()
 	if err != nil {
 		return nil, now, fmt.Errorf("list the fleet: %w", err)
 	}
-	notes, err := s.rdb.HGetAll(ctx, s.fleetNotesKey()).Result()
+	notes, err := s.Client(ctx).HGetAll(ctx, s.fleetNotesKey()).Result()
 	if err != nil {
 		return nil, now, fmt.Errorf("list the fleet: %w", err)
 	}

@@ -259,7 +259,7 @@ func (c *sandbox) in(id string, want task.State) Stored {
 // Delete removes tasks in whatever state and returns which were there.
 func (c *sandbox) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool,
 	ids ...string) ([]bool, error) {
-	w := c.Withdraw(ctx, p, notAfter, []Deletion{{Names{shard, ids}, handled}})[0]
+	w := c.Withdraw(ctx, p, notAfter, []Deletion{{Names: Names{shard, ids}, Handled: handled}})[0]
 	return w.There, w.Err
 }
 

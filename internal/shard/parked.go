@@ -36,7 +36,7 @@ func (s Shard) ParkedTask(ctx context.Context, id string) (r Record, there bool,
 	if there, err = s.isParked(ctx, id); err != nil || !there {
 		return r, false, err
 	}
-	text, err := s.topic.store.rdb.HGet(ctx, s.tasks(), id).Result()
+	text, err := s.topic.store.Client(ctx).HGet(ctx, s.tasks(), id).Result()
 	if errors.Is(err, redis.Nil) { // if it isn't parked now, it was moved, replayed or removed
 		if there, err = s.isParked(ctx, id); err != nil || !there {
 			return r, false, err
@@ -53,7 +53,7 @@ func (s Shard) ParkedTask(ctx context.Context, id string) (r Record, there bool,
 }
 
 func (s Shard) isParked(ctx context.Context, id string) (bool, error) {
-	score, err := s.topic.store.rdb.ZScore(ctx, s.due(), id).Result()
+	score, err := s.topic.store.Client(ctx).ZScore(ctx, s.due(), id).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
@@ -104,7 +104,8 @@ func (c *ParkedCursor) Next(ctx context.Context, count int64) ([]Record, error) 
 // setOut sets c.end to the last parked task; it stays nil if none is parked.
 func (c *ParkedCursor) setOut(ctx context.Context) error {
 	s, inf := c.list.shard, scoreText(math.Inf(1))
-	last, err := s.topic.store.rdb.ZRevRangeByScore(ctx, s.due(), &redis.ZRangeBy{Min: inf, Max: inf, Count: 1}).Result()
+	first := &redis.ZRangeBy{Min: inf, Max: inf, Count: 1}
+	last, err := s.topic.store.Client(ctx).ZRevRangeByScore(ctx, s.due(), first).Result()
 	if err != nil {
 		return fmt.Errorf("list parked tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}

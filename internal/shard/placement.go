@@ -121,7 +121,7 @@ func (p Placement) InOrder() []int {
 // Placement reads the placement. It returns task.ErrUnknownTopic if no scanner ever
 // served the topic, or if the topic was removed.
 func (t *Topic) Placement(ctx context.Context) (Placement, error) {
-	return t.placementFrom(t.store.rdb.HGet(ctx, t.placementKey(), "value").Result())
+	return t.placementFrom(t.store.Client(ctx).HGet(ctx, t.placementKey(), "value").Result())
 }
 
 // Draw takes the next n tickets of the topic, 1 to MaxShards, and reads the placement,

@@ -76,6 +76,7 @@ type Put struct {
 	Op      Op
 	Absent  bool // refuse entries whose task is there already
 	Moving  bool // all entries go from one shard to another in this change
+	Term    Term // of the intake that sends the batch
 	Entries []Entry
 	// Wanted reports whether somebody still waits for Entries[i]. It is asked just before
 	// each send, repeats included; unwanted entries are left out. nil: all are wanted.
@@ -87,7 +88,8 @@ type PutResult struct {
 	// Due in ms of each entry, in order. It is 0 for a task that exists already, and for
 	// an entry that the last send left out. It is set with task.ErrReplicas too.
 	Due []int64
-	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
+	// Err is for the whole batch: a *MovedError, ErrLate, ErrSuperseded, ErrUnraised, or
+	// Redis's.
 	Err error
 }
 
@@ -136,8 +138,9 @@ func (p *put) args() []any {
 	if b.Absent {
 		mode = "absent"
 	}
-	args := make([]any, 5, 5+3*len(b.Entries))
+	args := make([]any, 6, 6+3*len(b.Entries))
 	args[0], args[1], args[2], args[3], args[4] = p.placement, string(b.Op), luascript.DeadlineArg{}, mode, b.Moving
+	args[5] = b.Term.String()
 	p.sent = p.sent[:0]
 	for i := range b.Entries {
 		if b.Wanted == nil || b.Wanted(i) {

@@ -16,6 +16,8 @@ type Move struct {
 	// Fallback is the task as read at the old shard while it is moving; nil if it is not
 	// there.
 	Fallback *Record
+	// Term is of the intake that sends the move.
+	Term Term
 }
 
 // Reschedule gives a task a new due time and returns it in ms, also with
@@ -42,5 +44,6 @@ func (s Shard) rescheduleCall(p Placement, deadline int64, m Move) luascript.Cal
 		fallback = m.Fallback.raw
 	}
 	return luascript.Call{Script: "reschedule", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(),
-		Args: []any{p.String(), string(m.Op), luascript.DeadlineArg{}, m.ID, m.When.String(), m.Moving, fallback}}
+		Args: []any{p.String(), string(m.Op), luascript.DeadlineArg{}, m.ID, m.When.String(), m.Moving, fallback,
+			m.Term.String()}}
 }

@@ -159,7 +159,7 @@ func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, ui
 
 // scan is Scan for the IDs that match a pattern of Redis; "" means all.
 func (s Shard) scan(ctx context.Context, cursor uint64, pattern string, count int) ([]string, uint64, error) {
-	pairs, next, err := s.topic.store.rdb.ZScan(ctx, s.due(), cursor, pattern, int64(count)).Result()
+	pairs, next, err := s.topic.store.Client(ctx).ZScan(ctx, s.due(), cursor, pattern, int64(count)).Result()
 	if err != nil {
 		return nil, 0, fmt.Errorf("scan shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
@@ -175,7 +175,7 @@ func (s Shard) scan(ctx context.Context, cursor uint64, pattern string, count in
 // depend on it. Repeating the call after a lost reply returns true.
 func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration) (bool, error) {
 	args := redis.SetArgs{Mode: "NX", Get: true, TTL: hold}
-	is, err := s.topic.store.rdb.SetArgs(ctx, s.key("mover"), claimant, args).Result()
+	is, err := s.topic.store.Client(ctx).SetArgs(ctx, s.key("mover"), claimant, args).Result()
 	if errors.Is(err, redis.Nil) { // there was none
 		return true, nil
 	}
@@ -202,7 +202,7 @@ func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int
 // Clean returns for each shard that p polls whether it is clean. A migrating placement's
 // shard is clean if it was found so under that placement.
 func (t *Topic) Clean(ctx context.Context, p Placement) ([]bool, error) {
-	noted, err := t.store.rdb.HGet(ctx, t.placementKey(), "clean").Result()
+	noted, err := t.store.Client(ctx).HGet(ctx, t.placementKey(), "clean").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read clean shards of topic %s: %w", t.name, err)
 	}
@@ -258,12 +258,12 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	if err != nil {
 		return Progress{}, err
 	}
-	since, err := t.store.rdb.HGet(ctx, t.placementKey(), "since").Int64()
+	since, err := t.store.Client(ctx).HGet(ctx, t.placementKey(), "since").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Progress{}, fmt.Errorf("read when the change of topic %s began: %w", t.name, err)
 	}
 	out := Progress{Since: time.UnixMilli(since), Shards: len(clean)}
-	pipe := t.store.rdb.Pipeline()
+	pipe := t.store.Client(ctx).Pipeline()
 	fences := make([]*redis.SliceCmd, len(clean))
 	counts := make([]*redis.IntCmd, len(clean))
 	samples := make([]*redis.StringSliceCmd, len(clean))

@@ -23,7 +23,7 @@ type Orphans struct {
 // command for each shard. It leaves out shards that can't be read; an *UnreadableError
 // names them.
 func (t *Topic) Orphans(ctx context.Context, p Placement) (Orphans, error) {
-	pipe := t.store.rdb.Pipeline()
+	pipe := t.store.Client(ctx).Pipeline()
 	counts := map[int]*redis.IntCmd{}
 	for at := p.Scanned(); at < MaxShards; at++ {
 		counts[at] = pipe.ZCard(ctx, t.Shard(at).due())
@@ -129,7 +129,7 @@ func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, erro
 // that have seen none are left out. An *UnreadableError names the shards that can't be
 // read.
 func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
-	pipe := t.store.rdb.Pipeline()
+	pipe := t.store.Client(ctx).Pipeline()
 	fences := make([]*redis.StringCmd, n)
 	for i := range fences {
 		fences[i] = pipe.HGet(ctx, t.Shard(i).fence(), "placement")

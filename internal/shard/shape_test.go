@@ -19,7 +19,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 	for name := range texts {
 		texts[name] = "#!lua flags=no-writes\n-- " + name + "\nreturn {{}}"
 	}
-	c.store.scripts = luascript.New(c.rdb, texts)
+	c.store.scripts = luascript.New(luascript.Given(c.rdb), texts)
 	s := c.Shard(0)
 	for name, do := range map[string]func() error{
 		"put":       func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", In(0))}}).Err },
@@ -40,6 +40,8 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 			return err
 		},
 		"draw":           func() error { _, _, err := c.Draw(c.ctx(), 1); return err },
+		"begin_term":     func() error { _, _, err := c.BeginTerm(c.ctx()); return err },
+		"raise_term":     func() error { return c.RaiseTerm(c.ctx(), 1, c.p) },
 		"cas_placement":  func() error { _, err := c.change(c.ctx(), c.p, c.p); return err },
 		"rate":           func() error { _, _, err := c.Grant(c.ctx(), 1, 1, 0); return err },
 		"heartbeat":      func() error { _, err := c.store.Heartbeat(c.ctx(), "i", 1, 1); return err },

@@ -26,14 +26,19 @@ import (
 
 // Store gives access to duefleet's keys under one prefix in one Redis.
 type Store struct {
-	rdb     redis.UniversalClient
+	server  *luascript.Server
 	prefix  string
 	scripts *luascript.Client
 }
 
-// New returns the store under prefix. The prefix must not have braces, because they would
-// change a key's slot in a Redis Cluster. New sends nothing to Redis.
+// New returns the store under prefix, by the caller's client. The prefix must not have
+// braces, because they would change a key's slot in a Redis Cluster. New sends nothing to
+// Redis.
 func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
+	return newStore(luascript.Given(rdb), prefix)
+}
+
+func newStore(server *luascript.Server, prefix string) (*Store, error) {
 	if strings.ContainsAny(prefix, "{}") {
 		return nil, fmt.Errorf("prefix %q must not have braces, which change a key's slot in a Redis Cluster", prefix)
 	}
@@ -41,18 +46,18 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{rdb: rdb, prefix: prefix, scripts: luascript.New(rdb, texts)}, nil
+	return &Store{server: server, prefix: prefix, scripts: luascript.New(server, texts)}, nil
 }
 
-// Open calls New and AwaitReplicas with the caller's client. If that is nil, it makes a
-// client by the options, and closing closes it.
+// Open returns the store by the caller's client, and calls AwaitReplicas. If the client is
+// nil, it makes one by the options, and closing closes it.
 func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store,
 	closing func() error, err error) {
-	rdb, closing, err = luascript.Dial(rdb, options)
+	server, closing, err := luascript.Dial(rdb, options)
 	if err != nil {
 		return nil, nil, err
 	}
-	if s, err = New(rdb, prefix); err == nil {
+	if s, err = newStore(server, prefix); err == nil {
 		err = s.AwaitReplicas(replicas)
 	}
 	if err != nil {
@@ -60,6 +65,10 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 	}
 	return s, closing, nil
 }
+
+// Client returns the client of the store's Redis. The first call may ask what kind of
+// client that is.
+func (s *Store) Client(ctx context.Context) redis.UniversalClient { return s.server.Client(ctx) }
 
 // Scripts returns what sends the store's scripts.
 func (s *Store) Scripts() *luascript.Client { return s.scripts }
@@ -77,18 +86,19 @@ func (s *Store) Relearn(ctx context.Context) { s.scripts.Relearn(ctx) }
 
 // Place returns the address and the database of this store's Redis, for messages.
 func (s *Store) Place() (addr string, db int) {
-	switch rdb := s.rdb.(type) {
+	known := s.server.Known()
+	switch rdb := known.(type) {
 	case *redis.Client:
 		return rdb.Options().Addr, rdb.Options().DB
 	case *redis.ClusterClient:
 		return strings.Join(rdb.Options().Addrs, ","), 0
 	}
-	return fmt.Sprintf("%T", s.rdb), 0
+	return fmt.Sprintf("%T", known), 0
 }
 
-// Clustered reports whether Redis is a cluster.
+// Clustered reports whether Redis is known to be a cluster.
 func (s *Store) Clustered() bool {
-	_, ok := s.rdb.(*redis.ClusterClient)
+	_, ok := s.server.Known().(*redis.ClusterClient)
 	return ok
 }
 
@@ -128,7 +138,7 @@ func (t *Topic) Shard(n int) Shard { return Shard{t, n} }
 // asks nobody, so the answer may be out of date for a moment after a failover. It is ""
 // if Redis is no cluster: then all shards have one node.
 func (s Shard) Node(ctx context.Context) string {
-	cluster, ok := s.topic.store.rdb.(*redis.ClusterClient)
+	cluster, ok := s.topic.store.server.Known().(*redis.ClusterClient)
 	if !ok {
 		return ""
 	}

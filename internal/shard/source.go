@@ -64,7 +64,7 @@ func (t *Topic) owning(source, replace, save string, document []byte) luascript.
 
 // Source returns the recorded source of the topic's document; "" if there is none.
 func (t *Topic) Source(ctx context.Context) (string, error) {
-	source, err := t.store.rdb.Get(ctx, t.sourceKey()).Result()
+	source, err := t.store.Client(ctx).Get(ctx, t.sourceKey()).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}

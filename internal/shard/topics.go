@@ -62,7 +62,7 @@ func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, le
 
 // Topics returns the known topics, sorted.
 func (s *Store) Topics(ctx context.Context) ([]string, error) {
-	names, err := s.rdb.SMembers(ctx, s.topicsKey()).Result()
+	names, err := s.Client(ctx).SMembers(ctx, s.topicsKey()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
@@ -73,7 +73,7 @@ func (s *Store) Topics(ctx context.Context) ([]string, error) {
 // Known reports whether the topic is in the list of known topics: it was served once, and
 // no removal has completed since.
 func (t *Topic) Known(ctx context.Context) (bool, error) {
-	names, err := t.store.rdb.SMembers(ctx, t.store.topicsKey()).Result()
+	names, err := t.store.Client(ctx).SMembers(ctx, t.store.topicsKey()).Result()
 	if err != nil {
 		return false, fmt.Errorf("list topics: %w", err)
 	}
@@ -97,7 +97,7 @@ func (t *Topic) Meant(ctx context.Context, err error) error {
 // of its source. The topic must have been removed, or never have had a placement. A topic
 // that was created again stays.
 func (t *Topic) Forget(ctx context.Context, gone Placement) error {
-	if err := t.store.rdb.SRem(ctx, t.store.topicsKey(), t.name).Err(); err != nil {
+	if err := t.store.Client(ctx).SRem(ctx, t.store.topicsKey(), t.name).Err(); err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
 	}
 	was := ""
@@ -118,13 +118,14 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 
 // list adds the topic to the known ones.
 func (t *Topic) list(ctx context.Context) error {
-	return wrapIf(luascript.Explain(t.store.rdb.SAdd(ctx, t.store.topicsKey(), t.name).Err()), "list topic %s", t.name)
+	err := t.store.Client(ctx).SAdd(ctx, t.store.topicsKey(), t.name).Err()
+	return wrapIf(luascript.Explain(err), "list topic %s", t.name)
 }
 
 // SaveDocument stores the last good document of the topic, so that a fleet can start
 // while the source of the document is away.
 func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {
-	if err := t.store.rdb.Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
+	if err := t.store.Client(ctx).Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
 		return fmt.Errorf("save document of topic %s: %w", t.name, luascript.Explain(err))
 	}
 	return nil
@@ -132,7 +133,7 @@ func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {
 
 // Document returns the last good document of the topic, nil if there is none.
 func (t *Topic) Document(ctx context.Context) ([]byte, error) {
-	doc, err := t.store.rdb.Get(ctx, t.documentKey()).Bytes()
+	doc, err := t.store.Client(ctx).Get(ctx, t.documentKey()).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

@@ -30,6 +30,14 @@ const (
 // time notices at the end of its tick.
 func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score int64), changed func(),
 	refused func(error)) {
+	for err := t.store.server.Find(ctx); err != nil; err = t.store.server.Find(ctx) {
+		if Denied(err) {
+			refused(err)
+		}
+		if !retry.Sleep(ctx, wakePause) {
+			return
+		}
+	}
 	var listening sync.WaitGroup
 	for _, channels := range t.together(n) {
 		listening.Go(func() {
@@ -55,7 +63,7 @@ func (t *Topic) together(n int) (groups []map[string]int) {
 	for i := range n {
 		all[t.Shard(i).Wake()] = i
 	}
-	if _, ok := t.store.rdb.(*redis.ClusterClient); !ok {
+	if !t.store.Clustered() {
 		return []map[string]int{all}
 	}
 	for channel, shard := range all {
@@ -68,7 +76,7 @@ func (t *Topic) together(n int) (groups []map[string]int) {
 // when the slot of a channel moves to another server.
 func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func(),
 	refused func(error)) error {
-	sub := t.store.rdb.SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
+	sub := t.store.Client(ctx).SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	silences, listening := 0, false

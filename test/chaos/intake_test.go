@@ -59,6 +59,23 @@ func TestIntakeScannersKilled(t *testing.T) {
 		allowance{repeats: kills * (inFlight + redelivered), unmarked: kills * redelivered})
 }
 
+// TestIntakeStalled: SIGSTOP of the scanner that has the intake's queue, for longer than
+// RabbitMQ waits for it. Another one takes over, and the first one wakes.
+func TestIntakeStalled(t *testing.T) {
+	r := newHarness(t, options{intake: true})
+	r.beginIntake()
+	const rounds = 2
+	for i := range rounds {
+		s := r.scanners[i%len(r.scanners)]
+		check.OK(t, s.Pause())
+		r.lasts(25 * time.Second) // two heartbeats and a half
+		check.OK(t, s.Resume())
+		r.lasts(time.Second)
+	}
+	r.intakeVerdict("intake: stalled scanners (SIGSTOP), twice",
+		allowance{repeats: rounds * (inFlight + redelivered), unmarked: rounds * redelivered})
+}
+
 // TestIntakeRabbitMQKilled: kill -9 and restart of the broker. The intake's
 // queue has all that it confirmed.
 func TestIntakeRabbitMQKilled(t *testing.T) {

@@ -1,22 +1,26 @@
 #!lua flags=allow-oom
--- uses: args rights clock fence
+-- uses: args rights clock fence term
 -- Removes tasks in any state.
 -- KEYS  due, task, fence, handled
--- ARGV  placement, not_after (ms), handled (1: note the IDs there, else 0), id...
+-- ARGV  placement, not_after (ms), handled (1: note the IDs there, else 0), term (of the
+--       intake; "": none), id...
 -- Returns {"ok", for each id 1: it was there, or 0, then now (ms)};
---       {"moved", placement}; {"late", now} with nothing written.
+--       {"moved", placement}, {"superseded", term}, {"unraised", term} or
+--       {"late", now} with nothing written.
 -- Executed twice: the second time finds nothing. So a caller that retries after a
 --       lost reply may get 0 for a task that it removed.
-expect(4, 3, 1)
+expect(4, 4, 1)
 either('handled', ARGV[3], '0', '1')
 if now > whole('not_after', ARGV[2]) then return {'late', now} end
 may(KEYS[1], 'ZREM')
 may(KEYS[2], 'HDEL')
 may(KEYS[4], 'SADD')
+local other = other_term(KEYS[3], ARGV[4])
+if other then return other end
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local answer = {'ok'}
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local id = ARGV[i]
   answer[#answer + 1] = redis.call('ZREM', KEYS[1], id)
   redis.call('HDEL', KEYS[2], id)

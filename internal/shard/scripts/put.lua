@@ -1,17 +1,19 @@
 #!lua
--- uses: args rights clock fence when out wake
+-- uses: args rights clock fence term when out wake
 -- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
---       while the tasks are moving, else 0), then for each task: id, when, body.
---       A body that begins with byte 2 is stored in format 2, others in format 1.
+--       while the tasks are moving, else 0), term (of the intake; "": none), then for
+--       each task: id, when, body. A body that begins with byte 2 is stored in format
+--       2, others in format 1.
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
---       {"moved", placement} or {"late", now} with nothing written.
+--       {"moved", placement}, {"superseded", term}, {"unraised", term} or
+--       {"late", now} with nothing written.
 --       A task due now becomes due a ms later if it replaces one that was due, and
 --       claimed, in the same ms: consumers tell deliveries apart by their due.
 -- Executed twice: a record of the same op stays as it is and gives the same answer,
 --       so only a task delivered in between is put again.
-expect(5, 5, 3)
+expect(5, 6, 3)
 local ARGV, placement, op, absent = ARGV, ARGV[1], ARGV[2], ARGV[4] == 'absent'
 local not_after, moving = whole('not_after', ARGV[3]), ARGV[5] == '1'
 sized('op', op, 6, 6)
@@ -19,7 +21,7 @@ either('mode', ARGV[4], '', 'absent')
 either('moving', ARGV[5], '0', '1')
 -- the checks are inlined: a call for each task costs too much
 local ids, dues, scores_of, formats, n = {}, {}, {}, {}, 0
-for i = 6, #ARGV, 3 do
+for i = 7, #ARGV, 3 do
   local id = ARGV[i]
   if id == '' or #id > 255 then sized('id', id, 1, 255) end
   local first = string.byte(ARGV[i + 2])
@@ -46,6 +48,8 @@ may(KEYS[1], 'ZADD', 'ZSCORE')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SADD')
 may(KEYS[5], 'SPUBLISH')
+local other = other_term(KEYS[3], ARGV[6])
+if other then return other end
 local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
@@ -66,7 +70,7 @@ for i = 1, n do
     if absent then fresh[id] = true end
     if due < first then first = due end
     scores[at + 1], scores[at + 2] = scores_of[i], id
-    records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[5 + 3 * i]
+    records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[6 + 3 * i]
     at = at + 2
     if moving then put[at / 2] = id end
   end

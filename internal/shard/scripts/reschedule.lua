@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
--- uses: args rights clock fence record when out wake
+-- uses: args rights clock fence term record when out wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
---       fallback (the record as read at the old shard, or "")
--- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
---       the error UNREADABLE with the task unchanged.
+--       fallback (the record as read at the old shard, or ""), term (of the intake;
+--       "": none)
+-- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"superseded", term};
+--       {"unraised", term}; {"late", now}; the error UNREADABLE with the task unchanged.
 --       A task claimed in this ms and to be due now becomes due a ms later, as in put.
 -- Executed twice: a record of the same op gives the same answer again.
-expect(5, 7)
+expect(5, 8)
 local op, not_after, id, fallback = ARGV[2], whole('not_after', ARGV[3]), ARGV[4], ARGV[7]
 sized('op', op, 6, 6)
 either('moving', ARGV[6], '0', '1')
@@ -22,6 +23,8 @@ may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD', 'ZSCORE')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
+local other = other_term(KEYS[3], ARGV[8])
+if other then return other end
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 

@@ -1,0 +1,71 @@
+package router
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// term begins a term of the intake.
+func (c *sandbox) term() *Router {
+	c.t.Helper()
+	r, err := c.Router("orders").BeginTerm(c.ctx())
+	c.ok(err)
+	return r
+}
+
+// schedules stores a task of each shard by a router, and returns the first error.
+func (c *sandbox) schedules(r *Router, p shard.Placement) error {
+	c.t.Helper()
+	for at := range p.Shards {
+		e := entry(idIn(p, at), shard.In(time.Hour))
+		if err := r.Schedule(c.ctx(), []shard.Entry{e})[0].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idIn returns an ID of a shard.
+func idIn(p shard.Placement, at int) string {
+	id := "x"
+	for p.New(id) != at {
+		id += "x"
+	}
+	return id
+}
+
+// TestATermFollowsTheShards: its router goes on when M changes, or when a shard has lost the
+// term. Once a later term has stored something, the earlier one stores nothing: not in
+// shards that both know, nor in those that came later.
+func TestATermFollowsTheShards(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2)
+	earlier := c.term()
+	c.ok(c.schedules(earlier, c.p))
+	c.ok(c.rdb.HDel(c.ctx(), c.key("fence", 1), "intake").Err())
+	c.ok(c.schedules(earlier, c.p))
+	later := c.term()
+	c.ok(later.Schedule(c.ctx(), []shard.Entry{entry(idIn(c.p, 0), shard.In(0))})[0].Err)
+	began, err := c.Begin(c.ctx(), c.p, 5)
+	if c.ok(err); !began {
+		t.Fatal("the change didn't begin")
+	}
+	p, err := c.Placement(c.ctx())
+	c.ok(err)
+	for at := range p.Shards {
+		id := idIn(p, at)
+		err := earlier.Schedule(c.ctx(), []shard.Entry{entry(id, shard.In(0))})[0].Err
+		_, moved := earlier.Reschedule(c.ctx(), id, shard.In(0))
+		cancelled := earlier.CancelMany(c.ctx(), []string{id}, 100)[0]
+		for verb, err := range map[string]error{"schedule": err, "move": moved, "cancel": cancelled} {
+			if !errors.Is(err, shard.ErrSuperseded) {
+				t.Errorf("%s in shard %d: got %v", verb, at, err)
+			}
+		}
+	}
+	c.ok(c.schedules(later, p))
+	c.ok(c.schedules(c.Router("orders"), p)) // others have no term
+}

@@ -1,0 +1,104 @@
+package shard
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// ofTerm returns the calls that an intake sends for the task "there", by their scripts.
+func ofTerm(c *sandbox, term Term) map[string]func() error {
+	return map[string]func() error{
+		"put": func() error {
+			return c.tryPut(c.p, Put{Term: term, Entries: []Entry{entry("there", In(time.Hour))}}).Err
+		},
+		"delete": func() error {
+			one := []Deletion{{Names: Names{IDs: []string{"there"}}, Term: term}}
+			return c.Withdraw(c.ctx(), c.p, c.notAfter(), one)[0].Err
+		},
+		"reschedule": func() error {
+			m := Move{Op: NewOp(), ID: "there", When: In(time.Minute), Term: term}
+			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), m)
+			return err
+		},
+	}
+}
+
+// TestAShardRefusesAnEarlierTerm, and one that it hasn't seen. A refused call changes
+// nothing. Calls without a term are carried out.
+func TestAShardRefusesAnEarlierTerm(t *testing.T) {
+	t.Parallel()
+	for name := range ofTerm(nil, 0) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSandbox(t, 1)
+			c.put(In(0), "there")
+			earlier, _, err := c.BeginTerm(c.ctx())
+			c.ok(err)
+			before := c.everything()
+			if err := ofTerm(c, earlier)[name](); !errors.Is(err, ErrUnraised) {
+				t.Errorf("not raised: got %v", err)
+			}
+			equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
+			c.ok(c.RaiseTerm(c.ctx(), earlier, c.p))
+			later, p, err := c.BeginTerm(c.ctx())
+			c.ok(err)
+			if p != c.p || later <= earlier {
+				t.Errorf("term %d after %d, placement %q", later, earlier, p)
+			}
+			c.ok(c.RaiseTerm(c.ctx(), later, c.p))
+			before = c.everything()
+			if err := ofTerm(c, earlier)[name](); !errors.Is(err, ErrSuperseded) {
+				t.Errorf("superseded: got %v", err)
+			}
+			if err := c.RaiseTerm(c.ctx(), earlier, c.p); !errors.Is(err, ErrSuperseded) {
+				t.Errorf("raise a superseded term: got %v", err)
+			}
+			equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
+			c.ok(ofTerm(c, later)[name]())
+			c.put(In(0), "there")
+			c.ok(ofTerm(c, 0)[name]())
+		})
+	}
+}
+
+// TestATermIsLaterThanOneThatRedisLost: a failover may lose the last terms of a topic, while
+// shards on other servers have seen them.
+func TestATermIsLaterThanOneThatRedisLost(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	lost, _, err := c.BeginTerm(c.ctx())
+	c.ok(err)
+	c.ok(c.rdb.HDel(c.ctx(), c.placementKey(), "intake").Err())
+	if _, err := c.PlacementIn(c.ctx(), lost); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("a term that Redis lost: got %v", err)
+	}
+	next, _, err := c.BeginTerm(c.ctx())
+	c.ok(err)
+	if next <= lost {
+		t.Errorf("term %d follows %d", next, lost)
+	}
+	p, err := c.PlacementIn(c.ctx(), next)
+	c.ok(err)
+	equal(t, "placement", p, c.p)
+	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "intake", "9000000000000000").Err()) // Redis's clock was set back
+	next, _, err = c.BeginTerm(c.ctx())
+	c.ok(err)
+	equal(t, "the term after a clock was set back", next, 9000000000000001)
+}
+
+// TestATopicThatIsGoneHasNoTerm, and asking for one leaves no key behind.
+func TestATopicThatIsGoneHasNoTerm(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	nothing := c.store.Topic("nothing")
+	if _, _, err := nothing.BeginTerm(c.ctx()); !errors.Is(err, task.ErrUnknownTopic) {
+		t.Errorf("got %v", err)
+	}
+	if n := c.rdb.Exists(c.ctx(), nothing.placementKey()).Val(); n != 0 {
+		t.Error("there is a placement")
+	}
+}
