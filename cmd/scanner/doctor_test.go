@@ -17,6 +17,7 @@ import (
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -200,7 +201,7 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	if err := o.store.Topic("late").SaveDocument(t.Context(), []byte("shards: 1\nexchange: amq.direct\n")); err != nil {
 		t.Fatal(err)
 	}
-	late := []shard.Entry{{ID: "l-1", Body: []byte{0}}}
+	late := []shard.Entry{{ID: "l-1", When: task.Now(), Body: []byte{0}}}
 	for _, r := range router.New(o.store).Topic("late").Schedule(t.Context(), late) {
 		if r.Err != nil {
 			t.Fatal(r.Err)
