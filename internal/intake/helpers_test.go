@@ -119,7 +119,8 @@ func (h *harness) start() (end func()) {
 	h.t.Helper()
 	h.in = h.intake()
 	return wait.Background(h.t, "the intake", func(ctx context.Context) error {
-		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders"}, h.inlet.Prepare)
+		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Prepare: h.inlet.Prepare,
+			Bind: h.inlet.Bind})
 		return nil
 	})
 }

@@ -41,7 +41,7 @@ type session struct {
 
 // consume takes messages until ctx ends, and then returns nil. It also returns nil if
 // another prefetch suits the messages better. Otherwise the error says why it can't go on.
-func (in *Intake) consume(ctx context.Context, s Settings, prepare func(*amqp.Channel) error) error {
+func (in *Intake) consume(ctx context.Context, s Settings) error {
 	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
 		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
 	}
@@ -53,7 +53,7 @@ func (in *Intake) consume(ctx context.Context, s Settings, prepare func(*amqp.Ch
 	}
 	var deliveries <-chan amqp.Delivery
 	channel, err := in.cfg.In.Channel(ctx, func(ch *amqp.Channel) (err error) {
-		if err := prepare(ch); err != nil {
+		if err := s.Prepare(ch); err != nil {
 			return err
 		}
 		ch.NotifyClose(one.closes)
@@ -70,11 +70,14 @@ func (in *Intake) consume(ctx context.Context, s Settings, prepare func(*amqp.Ch
 	}
 	one.channel = channel
 	in.runs(ctx)
-	var collecting sync.WaitGroup
-	collecting.Go(func() { one.collect(deliveries) })
+	var beside sync.WaitGroup
+	beside.Go(func() { one.collect(deliveries) })
+	during, end := context.WithCancel(ctx)
+	beside.Go(func() { (&binding{in: in, settings: s}).keep(during) })
 	err = one.run(ctx)
+	end()
 	one.close()
-	collecting.Wait()
+	beside.Wait()
 	one.forget()
 	return err
 }
