@@ -181,7 +181,7 @@ func (in *Intake) zero() {
 		in.cfg.Metrics.IntakeTasks.WithLabelValues(verb)
 	}
 	for _, class := range []string{refusedID, refusedWhen, refusedVerb, refusedPayload, refusedHeaders, refusedRoute,
-		refusedUnreadable} {
+		refusedLoop, refusedUnreadable} {
 		in.cfg.Metrics.IntakeRefused.WithLabelValues(class)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
@@ -69,10 +70,10 @@ func checkBatch(t *rapid.T, b batch, rest []*item) {
 func TestAMessageThatWouldComeBackIsRefused(t *testing.T) {
 	t.Parallel()
 	d := &amqp.Delivery{MessageId: "a", RoutingKey: queue}
-	if it := (rules{maxPayload: 1, loops: queue}).read(d); it.refusal == nil || it.refusal.class != refusedRoute {
+	if it := (rules{maxPayload: 1, loops: queue}).read(d, time.Now()); it.refusal == nil || it.refusal.class != refusedRoute {
 		t.Errorf("refused: %+v", it.refusal)
 	}
-	if it := (rules{maxPayload: 1}).read(d); it.refusal != nil {
+	if it := (rules{maxPayload: 1}).read(d, time.Now()); it.refusal != nil {
 		t.Errorf("refused: %v", it.refusal.why)
 	}
 }

@@ -93,7 +93,7 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 			if !ok {
 				return
 			}
-			it := s.rules.read(&d)
+			it := s.rules.read(&d, time.Now())
 			s.in.size.add(it.bytes)
 			s.hold(1, it.bytes)
 			s.mu.Lock()
