@@ -51,6 +51,7 @@ type harness struct {
 
 	mu   sync.Mutex
 	held int // bytes
+	peak int // of held
 }
 
 func newHarness(t *testing.T) *harness {
@@ -112,6 +113,7 @@ func (h *harness) hold(bytes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held += bytes
+	h.peak = max(h.peak, h.held)
 }
 
 // start runs the intake until the test ends or end is called.

@@ -76,6 +76,8 @@ type pace struct {
 	answerFor time.Duration
 	// bind is the longest time until the binding is made again.
 	bind time.Duration
+	// unacked is the first prefetch.
+	unacked int
 	// stored is called between Redis's reply and the ack; tests end the process there.
 	stored func()
 }
@@ -99,6 +101,8 @@ type Intake struct {
 	trouble atomic.Pointer[string] // why it takes nothing; nil if it does
 	told    atomic.Bool            // the log says that it stands still
 	size    sizes
+	// prefetch of the next session.
+	prefetch int
 }
 
 // logs are the kinds of log lines that may occur once a message.
@@ -112,7 +116,8 @@ func New(cfg Config) *Intake {
 	cfg.pace.handOver = cmp.Or(cfg.pace.handOver, defaultHandOver)
 	cfg.pace.answerFor = cmp.Or(cfg.pace.answerFor, defaultAnswerFor)
 	cfg.pace.bind = cmp.Or(cfg.pace.bind, defaultBind)
-	return &Intake{cfg: cfg, outbox: outbox{broker: cfg.Out}, logs: logs{
+	cfg.pace.unacked = cmp.Or(cfg.pace.unacked, firstUnacked)
+	return &Intake{cfg: cfg, prefetch: cfg.pace.unacked, outbox: outbox{broker: cfg.Out}, logs: logs{
 		refused:    ratelog.New(cfg.Log, slog.LevelWarn, "message of the intake refused"),
 		retried:    ratelog.New(cfg.Log, slog.LevelWarn, "messages of the intake wait, trying again"),
 		unanswered: ratelog.New(cfg.Log, slog.LevelWarn, "answers to messages of the intake not sent"),

@@ -45,7 +45,7 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
 		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
 	}
-	one := &session{in: in, prefetch: in.size.prefetch(in.cfg.Room()), rules: rules{maxPayload: in.cfg.MaxPayload},
+	one := &session{in: in, prefetch: in.prefetch, rules: rules{maxPayload: in.cfg.MaxPayload},
 		exchange: s.Refused, more: wake.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
 		closes: make(chan *amqp.Error, 1)}
 	if s.Target == "" {
@@ -148,7 +148,11 @@ func (s *session) run(ctx context.Context) error {
 		if err := s.carryOut(ctx, work, b); err != nil {
 			return err
 		}
-		if ctx.Err() != nil || s.misfit() {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if want := s.better(); want != s.prefetch {
+			s.in.prefetch = want
 			return nil
 		}
 	}
@@ -162,14 +166,13 @@ func (s *session) take() (b batch) {
 	return b
 }
 
-// misfit reports whether another prefetch suits the messages better. Large messages want a
-// smaller one. Small ones want a larger one, if the queue is busy.
-func (s *session) misfit() bool {
-	want := s.in.size.prefetch(s.in.cfg.Room())
+// better returns the prefetch that suits the messages, which is the session's own if
+// another one isn't much better.
+func (s *session) better() int {
 	s.mu.Lock()
 	busy := len(s.arrived) >= s.prefetch/2
 	s.mu.Unlock()
-	return want <= s.prefetch/2 || busy && want >= 2*s.prefetch
+	return s.in.size.prefetch(s.prefetch, s.in.cfg.Room(), busy)
 }
 
 // carryOut carries out a batch and acks it. It tries until all is done, and acks what is
