@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// CircleError says that topics would send tasks round in a circle: each delivers to the
-// exchange of the next one's intake, and the last to that of the first.
+// CircleError says that topics would send tasks round in a circle. Each delivers to the
+// exchange of the next one's intake, and the last begins again with the first.
 type CircleError []circleStep
 
 type circleStep struct{ topic, exchange string }
