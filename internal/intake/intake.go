@@ -117,11 +117,12 @@ func New(cfg Config) *Intake {
 	cfg.pace.answerFor = cmp.Or(cfg.pace.answerFor, defaultAnswerFor)
 	cfg.pace.bind = cmp.Or(cfg.pace.bind, defaultBind)
 	cfg.pace.unacked = cmp.Or(cfg.pace.unacked, firstUnacked)
+	unbound := ratelog.New(cfg.Log, slog.LevelWarn, "binding of the intake not made again")
 	return &Intake{cfg: cfg, prefetch: cfg.pace.unacked, outbox: outbox{broker: cfg.Out}, logs: logs{
 		refused:    ratelog.New(cfg.Log, slog.LevelWarn, "message of the intake refused"),
 		retried:    ratelog.New(cfg.Log, slog.LevelWarn, "messages of the intake wait, trying again"),
 		unanswered: ratelog.New(cfg.Log, slog.LevelWarn, "answers to messages of the intake not sent"),
-		unbound:    ratelog.New(cfg.Log, slog.LevelWarn, "binding of the intake not made again"),
+		unbound:    unbound,
 	}}
 }
 

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"maps"
 	"os/exec"
 	"path/filepath"
 	"testing"
