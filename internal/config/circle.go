@@ -16,7 +16,8 @@ type circleStep struct{ topic, exchange string }
 func (e CircleError) Error() string {
 	steps := make([]string, len(e))
 	for i, s := range e {
-		steps[i] = fmt.Sprintf("%s delivers to exchange %s, the intake of %s", s.topic, show(s.exchange), e[(i+1)%len(e)].topic)
+		next := e[(i+1)%len(e)].topic
+		steps[i] = fmt.Sprintf("%s delivers to exchange %s, the intake of %s", s.topic, show(s.exchange), next)
 	}
 	return "tasks would go round in a circle: " + strings.Join(steps, "; ")
 }

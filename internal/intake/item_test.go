@@ -70,7 +70,8 @@ func checkBatch(t *rapid.T, b batch, rest []*item) {
 func TestAMessageThatWouldComeBackIsRefused(t *testing.T) {
 	t.Parallel()
 	d := &amqp.Delivery{MessageId: "a", RoutingKey: queue}
-	if it := (rules{maxPayload: 1, loops: queue}).read(d, time.Now()); it.refusal == nil || it.refusal.class != refusedRoute {
+	it := rules{maxPayload: 1, loops: queue}.read(d, time.Now())
+	if it.refusal == nil || it.refusal.class != refusedRoute {
 		t.Errorf("refused: %+v", it.refusal)
 	}
 	if it := (rules{maxPayload: 1}).read(d, time.Now()); it.refusal != nil {
