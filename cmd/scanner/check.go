@@ -88,8 +88,9 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("the file is good; its topics in consul can't be read: %w", err)
 	}
-	bad := 0
+	bad, topics := 0, make(map[string]config.Topic, len(docs))
 	for _, d := range docs {
+		topics[d.Name] = d.Topic
 		if d.Err != nil {
 			bad++
 			_ = printErrors(cmd, d.Err)
@@ -97,6 +98,9 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d of %d topics' documents in consul have mistakes", bad, len(docs))
+	}
+	if found := config.FindCircle(topics); found != nil {
+		return fmt.Errorf("topics' documents in consul: %w", found)
 	}
 	if len(docs) == 0 {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(),

@@ -66,3 +66,19 @@ func TestMessagesOfTheIntakeAreListed(t *testing.T) {
 	shown("tasks", "ls", "orders")
 	o.wants(cli.Done, "purged 1\n", "parked", "purge", "orders", "--id", "library")
 }
+
+// TestTopicsInACircleAreRefused: topic set and apply write nothing. check finds documents
+// that something else wrote.
+func TestTopicsInACircleAreRefused(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.puts(map[string]string{"orders": "{exchange: x, intake: {exchange: y}}"})
+	const circle = "tasks would go round in a circle: orders delivers to exchange x, the intake of payments; payments " +
+		"delivers to exchange y, the intake of orders"
+	o.wants(cli.Failed, circle, "topic", "create", "payments", "exchange=y", "intake.exchange=x")
+	path := writeFile(t, "topics.yaml", "payments: {exchange: y, intake: {exchange: x}}")
+	o.wants(cli.Failed, circle, "topic", "apply", "-f", path, "--yes")
+	o.wants(cli.Done, "ok: 1 topics in consul", "check")
+	o.puts(map[string]string{"payments": "{exchange: y, intake: {exchange: x}}"})
+	o.wants(cli.Failed, circle, "check")
+}

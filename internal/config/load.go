@@ -90,6 +90,7 @@ type contents struct {
 type fileTopic struct {
 	topic Topic
 	doc   []byte
+	line  int // of intake.exchange
 }
 
 func readFile(doc []byte, errs *errorList) contents {
@@ -112,8 +113,21 @@ func readTopics(n ast.Node, topics map[string]fileTopic, errs *errorList) {
 		part := errs.within("topics." + p.key + ".")
 		w := walker{table: table, errs: part, out: newSettings()}
 		w.mapping("", p.value)
-		topics[p.key] = fileTopic{topic: buildTopic(p.key, w.out, part), doc: render(w.out)}
+		topics[p.key] = fileTopic{topic: buildTopic(p.key, w.out, part), doc: render(w.out),
+			line: w.out.line("intake.exchange")}
 		errs.list = append(errs.list, part.list...)
+	}
+	refuseCircle(topics, errs)
+}
+
+func refuseCircle(topics map[string]fileTopic, errs *errorList) {
+	all := make(map[string]Topic, len(topics))
+	for name, t := range topics {
+		all[name] = t.topic
+	}
+	if found := FindCircle(all); found != nil {
+		first := found[0].topic
+		errs.add("topics."+first+".intake.exchange", topics[first].line, "%v", found)
 	}
 }
 

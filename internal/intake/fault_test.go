@@ -99,7 +99,7 @@ func TestWhileRedisIsAwayAnotherScannerMayTakeOver(t *testing.T) {
 func TestAShardThatFailsMultipliesNoTask(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.pace.handOver = 50 * time.Millisecond
+	h.pace.handOver, h.pace.unacked = 50*time.Millisecond, 100
 	arrived := make(chan struct{})
 	var tries atomic.Int32
 	h.pace.stored = func() {
@@ -109,7 +109,7 @@ func TestAShardThatFailsMultipliesNoTask(t *testing.T) {
 	h.start()
 	h.publish(newMessage("first", HeaderIn, "1h"))
 	wait.For(t, "the first to be stored", func() bool { return len(h.records()) == 1 })
-	const messages = 50 // fewer than firstUnacked
+	const messages = 50 // fewer than the prefetch
 	for range messages {
 		h.publish(newMessage("", HeaderIn, "1h"))
 	}

@@ -17,6 +17,7 @@ func ownHeaders() []string {
 		task.HeaderTopic, task.HeaderFirstDue, task.HeaderScheduled, task.HeaderAttempt, task.HeaderRedelivered,
 		task.HeaderRoutingKey, task.HeaderID, task.HeaderUserID,
 		HeaderRefused, HeaderRefusedClass, HeaderRefusedExchange, HeaderExpiration, HeaderLeftOut,
+		HeaderHops, HeaderTaken,
 		amqpframe.HeaderUnreadable, amqpframe.HeaderTable,
 	}
 }

@@ -51,6 +51,7 @@ type harness struct {
 
 	mu   sync.Mutex
 	held int // bytes
+	peak int // of held
 }
 
 func newHarness(t *testing.T) *harness {
@@ -112,6 +113,7 @@ func (h *harness) hold(bytes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held += bytes
+	h.peak = max(h.peak, h.held)
 }
 
 // start runs the intake until the test ends or end is called.
@@ -119,7 +121,8 @@ func (h *harness) start() (end func()) {
 	h.t.Helper()
 	h.in = h.intake()
 	return wait.Background(h.t, "the intake", func(ctx context.Context) error {
-		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders"}, h.inlet.Prepare)
+		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Prepare: h.inlet.Prepare,
+			Bind: h.inlet.Bind})
 		return nil
 	})
 }

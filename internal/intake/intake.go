@@ -38,6 +38,10 @@ type Settings struct {
 	Queue, Refused string
 	// Target is the exchange that due tasks go to.
 	Target string
+	// Prepare declares or checks the exchanges and queues on a new channel.
+	Prepare func(*amqp.Channel) error
+	// Bind binds Queue to the intake's exchange again; nil if others make the binding.
+	Bind func(*amqp.Channel) error
 }
 
 // Config configures the intake of a topic. All fields are required, except Advice.
@@ -70,6 +74,10 @@ type pace struct {
 	handOver time.Duration
 	// answerFor is how long a batch may wait for a connection to send its answers.
 	answerFor time.Duration
+	// bind is the longest time until the binding is made again.
+	bind time.Duration
+	// unacked is the first prefetch.
+	unacked int
 	// stored is called between Redis's reply and the ack; tests end the process there.
 	stored func()
 }
@@ -77,6 +85,7 @@ type pace struct {
 const (
 	defaultHandOver  = 30 * time.Second
 	defaultAnswerFor = 5 * time.Second
+	defaultBind      = 10 * time.Second
 	// stopGrace is how long a call to Redis may take after the intake was stopped.
 	stopGrace = 2 * time.Second
 	// pauseMin and pauseMax are the limits of the pause between two tries.
@@ -92,10 +101,12 @@ type Intake struct {
 	trouble atomic.Pointer[string] // why it takes nothing; nil if it does
 	told    atomic.Bool            // the log says that it stands still
 	size    sizes
+	// prefetch of the next session.
+	prefetch int
 }
 
 // logs are the kinds of log lines that may occur once a message.
-type logs struct{ refused, retried, unanswered *ratelog.Logger }
+type logs struct{ refused, retried, unanswered, unbound *ratelog.Logger }
 
 // New returns the intake of a topic and starts nothing.
 func New(cfg Config) *Intake {
@@ -104,10 +115,14 @@ func New(cfg Config) *Intake {
 	}
 	cfg.pace.handOver = cmp.Or(cfg.pace.handOver, defaultHandOver)
 	cfg.pace.answerFor = cmp.Or(cfg.pace.answerFor, defaultAnswerFor)
-	return &Intake{cfg: cfg, outbox: outbox{broker: cfg.Out}, logs: logs{
+	cfg.pace.bind = cmp.Or(cfg.pace.bind, defaultBind)
+	cfg.pace.unacked = cmp.Or(cfg.pace.unacked, firstUnacked)
+	unbound := ratelog.New(cfg.Log, slog.LevelWarn, "binding of the intake not made again")
+	return &Intake{cfg: cfg, prefetch: cfg.pace.unacked, outbox: outbox{broker: cfg.Out}, logs: logs{
 		refused:    ratelog.New(cfg.Log, slog.LevelWarn, "message of the intake refused"),
 		retried:    ratelog.New(cfg.Log, slog.LevelWarn, "messages of the intake wait, trying again"),
 		unanswered: ratelog.New(cfg.Log, slog.LevelWarn, "answers to messages of the intake not sent"),
+		unbound:    unbound,
 	}}
 }
 
@@ -119,10 +134,9 @@ func (in *Intake) Trouble() string {
 	return ""
 }
 
-// Serve takes messages until ctx ends. prepare declares or checks the exchanges and queues
-// on a new channel. Serve returns within little more than two seconds after ctx ends;
-// messages that aren't acked then are delivered again.
-func (in *Intake) Serve(ctx context.Context, s Settings, prepare func(*amqp.Channel) error) {
+// Serve takes messages until ctx ends. It returns within little more than two seconds after
+// that. Messages that aren't acked then are delivered again.
+func (in *Intake) Serve(ctx context.Context, s Settings) {
 	defer in.outbox.close()
 	defer in.trouble.Store(nil)
 	in.zero()
@@ -130,7 +144,7 @@ func (in *Intake) Serve(ctx context.Context, s Settings, prepare func(*amqp.Chan
 	for ctx.Err() == nil {
 		changed := in.cfg.In.Changed()
 		began := time.Now()
-		err := in.consume(ctx, s, prepare)
+		err := in.consume(ctx, s)
 		switch {
 		case ctx.Err() != nil:
 		case err == nil: // it wants another prefetch
@@ -173,7 +187,7 @@ func (in *Intake) zero() {
 		in.cfg.Metrics.IntakeTasks.WithLabelValues(verb)
 	}
 	for _, class := range []string{refusedID, refusedWhen, refusedVerb, refusedPayload, refusedHeaders, refusedRoute,
-		refusedUnreadable} {
+		refusedLoop, refusedUnreadable} {
 		in.cfg.Metrics.IntakeRefused.WithLabelValues(class)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -43,6 +44,8 @@ const (
 	refusedPayload = "payload"
 	refusedHeaders = "headers"
 	refusedRoute   = "route"
+	// refusedLoop is for a message that goes round without end.
+	refusedLoop = "loop"
 	// refusedUnreadable is for a message whose headers amqpframe replaced.
 	refusedUnreadable = "unreadable"
 )
@@ -83,15 +86,15 @@ type rules struct {
 	loops string
 }
 
-// read checks a message and finds out what it asks for.
-func (r rules) read(d *amqp.Delivery) *item {
+// read checks a message that is taken at now, and finds out what it asks for.
+func (r rules) read(d *amqp.Delivery, now time.Time) *item {
 	it := &item{delivery: d, bytes: itemBytes + copies*(len(d.Body)+weight(d.Headers)), verb: Schedule}
-	it.refusal = it.understand(r, amqptypes.Message(d))
+	it.refusal = it.understand(r, amqptypes.Message(d), now)
 	return it
 }
 
 // understand sets what the message asks for, or returns why it is refused.
-func (it *item) understand(r rules, m amqpmsg.Message) *refusal {
+func (it *item) understand(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	if err := amqpframe.Unreadable(m.Headers); err != nil {
 		return &refusal{refusedUnreadable, err}
 	}
@@ -126,7 +129,7 @@ func (it *item) understand(r rules, m amqpmsg.Message) *refusal {
 		}
 		return nil
 	}
-	return it.pack(r, m)
+	return it.pack(r, m, now)
 }
 
 // name takes the ID from message_id, or makes one for a message to schedule without it.
@@ -142,7 +145,7 @@ func (it *item) name(messageID string) error {
 }
 
 // pack makes the record's body of a message to store.
-func (it *item) pack(r rules, m amqpmsg.Message) *refusal {
+func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	if err := task.CheckPayload(m.Body, r.maxPayload); err != nil {
 		return &refusal{refusedPayload, err}
 	}
@@ -150,15 +153,25 @@ func (it *item) pack(r rules, m amqpmsg.Message) *refusal {
 		return &refusal{refusedRoute, fmt.Errorf("routing key: must not be %s: AMQP's default exchange would bring the "+
 			"message back to the intake", r.loops)}
 	}
+	hop := hopOf(m.Headers, now)
+	if err := hop.check(); err != nil {
+		return &refusal{refusedLoop, err}
+	}
 	it.due.deliveredHeaders(m.Headers)
+	it.entry = shard.Entry{ID: it.id, When: it.due.when, IfAbsent: it.verb == IfAbsent}
+	if it.entry.IfAbsent { // before the hop, which differs on redelivery
+		body, err := amqpmsg.Encode(m)
+		if err != nil {
+			return &refusal{refusedHeaders, err}
+		}
+		it.entry.Op = opOf(it.id, it.due.when, body)
+	}
+	hop.mark(m.Headers, it.due.when.Time(now))
 	body, err := amqpmsg.Encode(m)
 	if err != nil {
 		return &refusal{refusedHeaders, err}
 	}
-	it.entry = shard.Entry{ID: it.id, When: it.due.when, Body: body, IfAbsent: it.verb == IfAbsent}
-	if it.entry.IfAbsent {
-		it.entry.Op = opOf(it.id, it.due.when, body)
-	}
+	it.entry.Body = body
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
@@ -69,29 +70,35 @@ func checkBatch(t *rapid.T, b batch, rest []*item) {
 func TestAMessageThatWouldComeBackIsRefused(t *testing.T) {
 	t.Parallel()
 	d := &amqp.Delivery{MessageId: "a", RoutingKey: queue}
-	if it := (rules{maxPayload: 1, loops: queue}).read(d); it.refusal == nil || it.refusal.class != refusedRoute {
+	it := rules{maxPayload: 1, loops: queue}.read(d, time.Now())
+	if it.refusal == nil || it.refusal.class != refusedRoute {
 		t.Errorf("refused: %+v", it.refusal)
 	}
-	if it := (rules{maxPayload: 1}).read(d); it.refusal != nil {
+	if it := (rules{maxPayload: 1}).read(d, time.Now()); it.refusal != nil {
 		t.Errorf("refused: %v", it.refusal.why)
 	}
 }
 
-// TestThePrefetchFollowsTheSize: RabbitMQ limits unacked messages by their number alone.
+// TestThePrefetchFollowsTheSize: RabbitMQ limits unacked messages by their number alone. It
+// begins small, and grows while the largest messages fit.
 func TestThePrefetchFollowsTheSize(t *testing.T) {
 	t.Parallel()
 	var s sizes
 	const room = 16 << 20
+	now := s.prefetch(firstUnacked, room, true)
 	for n, row := range []struct{ messages, bytes, want int }{
-		{sampled - 1, 1 << 20, firstUnacked}, {1, 1 << 20, 16}, {20_000, 2 << 10, mostUnacked},
-		{20_000, 100 << 20, leastUnacked},
-		{20_000, 64 << 10, 256},
+		{0, 0, firstUnacked}, {1, 2 << 10, 16}, {1, 2 << 10, 128}, {1, 2 << 10, mostUnacked}, // it grows
+		{1000, 2 << 10, mostUnacked}, {1, 1 << 20, mostUnacked}, {100, 1 << 20, 16}, {20, 100 << 20, 1}, // it shrinks
+		{20_000, 2 << 10, 8}, {20_000, 64 << 10, 64}, {1, 64 << 10, 256},
 	} {
 		for range row.messages {
 			s.add(row.bytes)
 		}
-		if got := s.prefetch(room); got < row.want-1 || got > row.want+1 {
-			t.Errorf("step %d: prefetch %d, want %d", n, got, row.want)
+		if now = s.prefetch(now, room, true); now != row.want {
+			t.Errorf("step %d: prefetch %d, want %d", n, now, row.want)
 		}
+	}
+	if got := s.prefetch(now/4, room, false); got != now/4 {
+		t.Errorf("prefetch %d for a queue that isn't busy", got)
 	}
 }

@@ -41,11 +41,11 @@ type session struct {
 
 // consume takes messages until ctx ends, and then returns nil. It also returns nil if
 // another prefetch suits the messages better. Otherwise the error says why it can't go on.
-func (in *Intake) consume(ctx context.Context, s Settings, prepare func(*amqp.Channel) error) error {
+func (in *Intake) consume(ctx context.Context, s Settings) error {
 	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
 		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
 	}
-	one := &session{in: in, prefetch: in.size.prefetch(in.cfg.Room()), rules: rules{maxPayload: in.cfg.MaxPayload},
+	one := &session{in: in, prefetch: in.prefetch, rules: rules{maxPayload: in.cfg.MaxPayload},
 		exchange: s.Refused, more: wake.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
 		closes: make(chan *amqp.Error, 1)}
 	if s.Target == "" {
@@ -53,7 +53,7 @@ func (in *Intake) consume(ctx context.Context, s Settings, prepare func(*amqp.Ch
 	}
 	var deliveries <-chan amqp.Delivery
 	channel, err := in.cfg.In.Channel(ctx, func(ch *amqp.Channel) (err error) {
-		if err := prepare(ch); err != nil {
+		if err := s.Prepare(ch); err != nil {
 			return err
 		}
 		ch.NotifyClose(one.closes)
@@ -70,11 +70,14 @@ func (in *Intake) consume(ctx context.Context, s Settings, prepare func(*amqp.Ch
 	}
 	one.channel = channel
 	in.runs(ctx)
-	var collecting sync.WaitGroup
-	collecting.Go(func() { one.collect(deliveries) })
+	var beside sync.WaitGroup
+	beside.Go(func() { one.collect(deliveries) })
+	during, end := context.WithCancel(ctx)
+	beside.Go(func() { (&binding{in: in, settings: s}).keep(during) })
 	err = one.run(ctx)
+	end()
 	one.close()
-	collecting.Wait()
+	beside.Wait()
 	one.forget()
 	return err
 }
@@ -90,7 +93,7 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 			if !ok {
 				return
 			}
-			it := s.rules.read(&d)
+			it := s.rules.read(&d, time.Now())
 			s.in.size.add(it.bytes)
 			s.hold(1, it.bytes)
 			s.mu.Lock()
@@ -145,7 +148,11 @@ func (s *session) run(ctx context.Context) error {
 		if err := s.carryOut(ctx, work, b); err != nil {
 			return err
 		}
-		if ctx.Err() != nil || s.misfit() {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if want := s.better(); want != s.prefetch {
+			s.in.prefetch = want
 			return nil
 		}
 	}
@@ -159,14 +166,13 @@ func (s *session) take() (b batch) {
 	return b
 }
 
-// misfit reports whether another prefetch suits the messages better. Large messages want a
-// smaller one. Small ones want a larger one, if the queue is busy.
-func (s *session) misfit() bool {
-	want := s.in.size.prefetch(s.in.cfg.Room())
+// better returns the prefetch that suits the messages, which is the session's own if
+// another one isn't much better.
+func (s *session) better() int {
 	s.mu.Lock()
 	busy := len(s.arrived) >= s.prefetch/2
 	s.mu.Unlock()
-	return want <= s.prefetch/2 || busy && want >= 2*s.prefetch
+	return s.in.size.prefetch(s.prefetch, s.in.cfg.Room(), busy)
 }
 
 // carryOut carries out a batch and acks it. It tries until all is done, and acks what is

@@ -147,7 +147,7 @@ func TestAnOpIsTheMessages(t *testing.T) {
 	op := func(change func(*amqp.Delivery)) shard.Op {
 		d := &amqp.Delivery{MessageId: "a", Headers: amqp.Table{HeaderVerb: IfAbsent, HeaderIn: "1h"}, Body: []byte("body")}
 		change(d)
-		it := rules{maxPayload: maxPayload}.read(d)
+		it := rules{maxPayload: maxPayload}.read(d, time.Now())
 		if it.refusal != nil {
 			t.Fatal(it.refusal.why)
 		}

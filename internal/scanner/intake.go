@@ -130,7 +130,11 @@ func (t *topic) runIntake(ctx context.Context, of inlet) {
 	})
 	t.intake.Store(in)
 	defer t.intake.Store(nil)
-	in.Serve(ctx, intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target}, of.Prepare)
+	s := intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target, Prepare: of.Prepare}
+	if of.Declare {
+		s.Bind = of.Bind
+	}
+	in.Serve(ctx, s)
 }
 
 // intakeTrouble returns why the topic's intake takes nothing; "" if it does, or is off.

@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -131,7 +132,7 @@ func TestAnIntakeThatCannotBeServedSaysWhy(t *testing.T) {
 }
 
 // TestTheIntakesHeadersFollowTheSetting: without them a message arrives as it was
-// published, with them it also has duefleet's headers and the task's ID.
+// published, with its hop since it is due at once. With them it also has duefleet's headers and the task's ID.
 func TestTheIntakesHeadersFollowTheSetting(t *testing.T) {
 	t.Parallel()
 	with := func(headers bool) map[string]string {
@@ -153,7 +154,7 @@ func TestTheIntakesHeadersFollowTheSetting(t *testing.T) {
 			amqp.Publishing{Headers: amqp.Table{"n": int8(1)}}))
 		return wait.Receive(t, "a message", deliveries)
 	}
-	if d := arrived(); len(d.Headers) != 1 || d.Headers["n"] != int8(1) {
+	if d := arrived(); len(d.Headers) != 3 || d.Headers["n"] != int8(1) || d.Headers[intake.HeaderHops] != int64(1) {
 		t.Errorf("without: headers %v", d.Headers)
 	}
 	l.write(with(true))

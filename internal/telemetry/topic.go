@@ -25,7 +25,7 @@ type TopicMetrics struct {
 	Moved          prometheus.Counter `metric:"moved_tasks_total" help:"Tasks this scanner moved to their new shard."`
 
 	IntakeTasks   *prometheus.CounterVec `metric:"intake_total" label:"verb" help:"Messages of the intake that were carried out, by verb: schedule, if-absent, cancel or move."`
-	IntakeRefused *prometheus.CounterVec `metric:"intake_refused_total" label:"reason" help:"Messages of the intake that broke a rule and went to the exchange for refused messages. The reason is id, when, verb, payload, headers, route or unreadable."`
+	IntakeRefused *prometheus.CounterVec `metric:"intake_refused_total" label:"reason" help:"Messages of the intake that broke a rule and went to the exchange for refused messages. The reason is id, when, verb, payload, headers, route, loop or unreadable."`
 	IntakeUnacked prometheus.Gauge       `metric:"intake_unacked" help:"Messages of the intake that this scanner has and has not acked."`
 
 	ShardErrors *prometheus.CounterVec `metric:"shard_errors_total" label:"shard" help:"Errors that Redis returned for one shard, such as a key of the wrong type; its tasks stay where they are."`

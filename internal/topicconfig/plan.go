@@ -71,7 +71,27 @@ func (d Documents) Plan(ctx context.Context, topic string, e Edit) (Plan, error)
 	if err != nil {
 		return p, e.explain(err, topic, found)
 	}
-	return p, nil
+	if p.Same || !p.After.Topic.TakesIn() {
+		return p, nil
+	}
+	list, err := d.List(ctx)
+	if err != nil {
+		return p, err
+	}
+	return p, refuseCircle(list, p.After)
+}
+
+// refuseCircle returns a config.CircleError if topics would be in a circle after documents
+// are written to those in the list.
+func refuseCircle(list []config.Document, after ...config.Document) error {
+	topics := make(map[string]config.Topic, len(list)+len(after))
+	for _, doc := range append(list[:len(list):len(list)], after...) {
+		topics[doc.Name] = doc.Topic
+	}
+	if found := config.FindCircle(topics); found != nil {
+		return found
+	}
+	return nil
 }
 
 // ofForce edits the last good document, which scanners use and which replaces the broken
@@ -109,6 +129,9 @@ func (e Edit) explain(err error, topic string, before config.Document) error {
 func (d Documents) PlanAll(ctx context.Context, docs []config.Document) ([]Plan, error) {
 	list, err := d.List(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := refuseCircle(list, docs...); err != nil {
 		return nil, err
 	}
 	found := map[string]config.Document{}

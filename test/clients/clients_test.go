@@ -163,12 +163,24 @@ func compareMessages(t *testing.T, before, after map[int]amqp.Delivery) {
 	}
 }
 
-// content returns a delivery without what says how it came here, and without x-delay.
+// content returns a delivery without what says how it came here, without x-delay, and
+// without the hop of a message that was due at once.
 func content(d amqp.Delivery) amqp.Delivery {
 	d.Acknowledger, d.ConsumerTag, d.DeliveryTag, d.MessageCount, d.Exchange = nil, "", 0, 0, ""
-	d.Headers = maps.Clone(d.Headers)
-	delete(d.Headers, "x-delay")
+	d.Headers = unmarked(d.Headers)
 	return d
+}
+
+// unmarked returns a copy of headers without those that duefleet changes or adds.
+func unmarked[M ~map[string]any](headers M) M {
+	headers = maps.Clone(headers)
+	for _, name := range []string{"x-delay", "x-duefleet-hops", "x-duefleet-taken"} {
+		delete(headers, name)
+	}
+	if len(headers) == 0 {
+		return nil
+	}
+	return headers
 }
 
 // delivered returns the x-delay with which a message arrives: a delay has its sign

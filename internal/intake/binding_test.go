@@ -1,0 +1,69 @@
+package intake
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// storedAgain publishes until a task is stored.
+func (h *harness) storedAgain() {
+	h.t.Helper()
+	wait.For(h.t, "a message to reach the intake again", func() bool {
+		h.publish(newMessage("after", HeaderIn, "1h"))
+		return len(h.records()) > 0
+	})
+}
+
+// TestAnExchangeThatAPublisherMadeAgainIsBound: RabbitMQ confirms what nobody is bound for.
+func TestAnExchangeThatAPublisherMadeAgainIsBound(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.pace.bind = 100 * time.Millisecond
+	h.start()
+	wait.For(t, "a consumer", func() bool { return h.consumers() == 1 })
+	h.ok(h.client.ExchangeDelete(exchange, false, false))
+	h.ok(h.client.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil))
+	h.storedAgain()
+}
+
+// TestAnExchangeThatWasDeletedIsMadeAgain: the log says that it was missing.
+func TestAnExchangeThatWasDeletedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.pace.bind = 100 * time.Millisecond
+	h.start()
+	wait.For(t, "a consumer", func() bool { return h.consumers() == 1 })
+	h.ok(h.client.ExchangeDelete(exchange, false, false))
+	wait.For(t, "the intake to say what was missing", func() bool {
+		return strings.Contains(h.log.String(), "intake makes again what was missing")
+	})
+	h.publish(newMessage("a", HeaderIn, "1h"))
+	h.settled()
+	if n := len(h.records()); n != 1 || strings.Contains(h.log.String(), "stands still") {
+		t.Errorf("%d tasks, log:\n%s", n, h.log)
+	}
+}
+
+// TestABindingThatWasRemovedIsMadeAgain: also one that somebody removed by hand.
+func TestABindingThatWasRemovedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.pace.bind = 100 * time.Millisecond
+	h.start()
+	wait.For(t, "a consumer", func() bool { return h.consumers() == 1 })
+	h.ok(h.client.QueueUnbind(queue, "#", exchange, nil))
+	h.storedAgain()
+}
+
+// consumers returns how many consumers the queue has.
+func (h *harness) consumers() int {
+	h.t.Helper()
+	q, err := h.client.QueueDeclarePassive(queue, true, false, false, false, nil)
+	h.ok(err)
+	return q.Consumers
+}

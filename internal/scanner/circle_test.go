@@ -1,0 +1,71 @@
+package scanner
+
+import (
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// refusedAsLoop waits until a message that goes round is in one of the queues for refused
+// messages. It returns how often messages were taken in.
+func (l *lone) refusedAsLoop(client *amqp.Channel, queues ...string) int {
+	l.t.Helper()
+	wait.For(l.t, "the message to be refused", func() bool {
+		for _, queue := range queues {
+			d, there, err := client.Get(queue, true)
+			l.ok(err)
+			if there && d.Headers["x-duefleet-refused-class"] != "loop" {
+				l.t.Fatalf("refused: %v", d.Headers)
+			}
+			if there {
+				return true
+			}
+		}
+		return false
+	})
+	return l.takenIn()
+}
+
+// TestAMessageInACircleOfTopicsIsRefused: bindings that no document has bring what each
+// topic delivers to the other one's intake.
+func TestAMessageInACircleOfTopicsIsRefused(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{
+		"orders":   declaring("orders", "shards: 1", "tick: 20ms", "exchange: a", "intake: {exchange: in, queue: q}"),
+		"payments": declaring("payments", "shards: 1", "tick: 20ms", "exchange: b", "intake: {exchange: too, queue: p}"),
+	}, nil)
+	l.start()
+	client := servertest.Channel(t, l.rabbit)
+	for _, queue := range []string{"q", "p"} {
+		wait.For(t, "a consumer", func() bool { return hasConsumer(l, queue) })
+	}
+	l.ok(client.ExchangeBind("too", "key", "a", false, nil))
+	l.ok(client.ExchangeBind("in", "key", "b", false, nil))
+	l.ok(client.PublishWithContext(t.Context(), "in", "key", true, false, amqp.Publishing{}))
+	if n := l.refusedAsLoop(client, "q.refused", "p.refused"); n != 16 {
+		t.Errorf("taken in %d times", n)
+	}
+}
+
+// TestAMessageThatCopiesItselfToTheIntakeIsRefused: RabbitMQ's default exchange brings the
+// copy in CC to the intake's queue.
+func TestAMessageThatCopiesItselfToTheIntakeIsRefused(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": "{shards: 1, tick: 20ms, exchange: '', intake: {exchange: in, queue: q}}"},
+		nil)
+	client := servertest.Channel(t, l.rabbit)
+	in := forward.Inlet{Exchange: "in", Type: amqp.ExchangeTopic, Queue: "q", Refused: "q.refused", Declare: true}
+	l.ok(in.Prepare(client))
+	_, err := client.QueueDeclare("due", true, false, false, false, nil)
+	l.ok(err)
+	l.start()
+	l.ok(client.PublishWithContext(t.Context(), "in", "due", true, false,
+		amqp.Publishing{Headers: amqp.Table{"CC": []any{"q"}}}))
+	if n := l.refusedAsLoop(client, "q.refused"); n != 16 {
+		t.Errorf("taken in %d times", n)
+	}
+}
