@@ -66,7 +66,7 @@ demo-programs: installable
 	@$(compile) -ldflags '-s -w' -o bin/ ./cmd/scanner ./cmd/producer ./test/demo
 
 # The tests run in stages, each with fresh servers. Packages with whole fleets load the
-# machine, so two of them run at a time. In stage single, packages that mostly wait run
+# machine, so they run one after the other. In stage single, packages that mostly wait run
 # beside one that computes. A package is in the stage that names it. If none does, it is
 # in unit if it needs no server, and otherwise in fleet.
 single := internal/forward test/servers cmd/producer internal/shard producer test/machine internal/luascript \
@@ -109,7 +109,7 @@ test-single: test-tools postgres ## Run the tests of one program or package on r
 
 .PHONY: test-fleet
 test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
-	$(call run-stage,fleet,$(stage-fleet),-race -p 2 -timeout 40m,$(withservers) --)
+	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
 
 # Its database driver is nobody's dependency who takes the libraries.
 .PHONY: test-orders
