@@ -21,8 +21,8 @@ import (
 type Status struct {
 	// Status is the verdict on Problems: healthy, degraded or broken.
 	Status problem.Severity `json:"status"`
-	// Problems are what the live scanners report, merged, and what Redis shows. The worse
-	// ones come first.
+	// Problems merges the problems of the live scanners and those that Redis shows. The
+	// worse ones come first.
 	Problems []problem.Problem `json:"problems"`
 	Topics   []TopicStatus     `json:"topics"`
 	Fleet    []balance.Member  `json:"fleet"`
@@ -283,8 +283,9 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	}
 	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
 		s.overdue(all.UnreadableSince)
-		s.note(problem.RecordsUnreadable, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format than these "+
-			"scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks), "tasks", s.UnreadableTasks)
+		s.note(problem.RecordsUnreadable, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format "+
+			"than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks),
+			"tasks", s.UnreadableTasks)
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
 	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked &&

@@ -61,8 +61,8 @@ type Member struct {
 	Documents uint64 `json:"config_documents,string,omitempty"`
 	// Errors has the configuration errors by topic; "" stands for the source as a whole.
 	Errors map[string]string `json:"config_errors,omitempty"`
-	// Problems are what the member has found. They are nil only if its version reports
-	// texts alone: Troubles, Warnings, Refused and Errors.
+	// Problems has everything that the member has found. It is nil only if the member's
+	// version reports texts alone: Troubles, Warnings, Refused and Errors.
 	Problems []problem.Problem `json:"problems,omitzero"`
 	// Troubles holds the reason why a topic isn't served now, by topic, for version 0.1.
 	// Blocked has the kind of problem by topic, but only for problems that waiting doesn't

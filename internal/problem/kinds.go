@@ -43,7 +43,7 @@ const (
 	Stopping             Kind = "stopping"
 )
 
-// Effect is what a problem does to tasks.
+// Effect says how a problem harms tasks.
 type Effect string
 
 // The effects.
@@ -86,7 +86,7 @@ func rows() []row {
 		{ConfigurationRefused, Degraded, None, "fix what scanner check prints", "duefleetconfigrefused"},
 		{NotConfigured, Degraded, Late, "wait, or look at the way to Consul and Redis", "duefleetconsuldown"},
 		{TopicNotMade, Degraded, Refused, "look at the topic's keys and rights in Redis", "duefleettopicblocked"},
-		{TopicOrphan, Degraded, None, "set the document again, or remove the topic with scanner topic", "duefleetconfigrefused"},
+		{TopicOrphan, Degraded, None, "set its document again, or remove it with scanner topic", "duefleetconfigrefused"},
 		{IntakeStopped, Degraded, Late, "look at the exchange and queue of the intake", "metrics-to-watch"},
 		{TopicPaused, Degraded, Late, "resume the topic when the pause has no more reason", "duefleettopicpaused"},
 		{TasksRetried, Degraded, Late, "fix what the broker says; the tasks are tried again", "duefleetmessagesrefused"},

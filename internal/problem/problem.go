@@ -26,7 +26,7 @@ const (
 )
 
 // Problem is one problem of a fleet. Scanners of other versions read it too: a field never
-// changes its meaning, and Severity is that of the version that found the problem.
+// changes its meaning, and Severity comes from the version that found the problem.
 type Problem struct {
 	Kind     Kind     `json:"kind"`
 	Severity Severity `json:"severity"`
@@ -39,7 +39,7 @@ type Problem struct {
 	Nodes []string `json:"nodes,omitempty"`
 	// Since is when it was first seen; zero if that isn't known.
 	Since time.Time `json:"since,omitzero"`
-	// Facts are what programs may want to know, by name.
+	// Facts has values for programs, by name.
 	Facts map[string]string `json:"facts,omitempty"`
 	// Text is for people: one line without secrets, and without topic and nodes.
 	Text string `json:"text"`
@@ -61,8 +61,8 @@ func (p Problem) String() string {
 	return "topic " + p.Topic + ": " + p.Text
 }
 
-// Line returns the problem for an operator of a fleet with so many live scanners. It names
-// the scanners that have the problem, if others don't have it.
+// Line returns the problem for an operator. scanners is the number of live ones. Line names
+// those that have the problem, if others don't have it.
 func (p Problem) Line(scanners int) string {
 	switch n := len(p.Nodes); {
 	case n == 0 || n >= scanners:

@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
-var update = flag.Bool("update", false, "write the table of problems into docs/alerts.md") //nolint:gochecknoglobals // a flag
+var update = flag.Bool("update", false, "write the table of problems into docs/alerts.md")
 
 // TestVerdict: the worst problem decides, and notices leave a fleet healthy.
 func TestVerdict(t *testing.T) {
@@ -121,7 +121,7 @@ func TestLineNamesThoseThatDiffer(t *testing.T) {
 }
 
 // alerts is the page that has the table of kinds.
-var alerts = filepath.Join("..", "..", "docs", "alerts.md") //nolint:gochecknoglobals // a constant
+var alerts = filepath.Join("..", "..", "docs", "alerts.md")
 
 // TestTheTableInDocsIsCurrent: docs/alerts.md has the table of all kinds, and a heading for
 // each of their anchors.

@@ -37,7 +37,7 @@ type Result struct {
 	OK bool
 	// Detail is one line without secrets: what is wrong, or the peer it is connected to.
 	Detail string
-	// Problems are what is wrong. A check that is OK may have notices.
+	// Problems has the reasons why it isn't OK. A check that is OK may have notices.
 	Problems []problem.Problem
 }
 
