@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/problem"
@@ -64,7 +66,7 @@ func (s *Scanner) redisProblems() (found []problem.Problem) {
 // kindOfRedis returns the kind of problem that an error of Redis is.
 func kindOfRedis(err error) problem.Kind {
 	switch {
-	case errors.Is(err, task.ErrRedisFull):
+	case errors.Is(err, task.ErrRedisFull), redis.HasErrorPrefix(err, "OOM"): // of a script, or of a command
 		return problem.RedisFull
 	case shard.Denied(err):
 		return problem.RedisRefuses

@@ -29,6 +29,18 @@ func (l *lone) problem(kind problem.Kind, topic string) (found problem.Problem) 
 	return found
 }
 
+// TestAFullRedisHasItsOwnKind: Redis refuses the heartbeat's note, because it is full.
+func TestAFullRedisHasItsOwnKind(t *testing.T) {
+	t.Parallel()
+	l := loneOn(t, servertest.OwnRedis(t))
+	l.start()
+	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	wait.For(t, "the check to name the kind", func() bool {
+		r := l.redisUp()
+		return !r.OK && r.Problems[0].Kind == problem.RedisFull
+	})
+}
+
 // TestAProblemReachesStatus: the exchange of one topic is missing, and another topic is
 // served. Status has one problem with its kind, its scanner and its facts. Its beginning
 // stays while it lasts. It is gone once the exchange is there.
