@@ -68,7 +68,7 @@ type cancelling struct {
 // cancelled has the findings of all tries about one task.
 type cancelled struct {
 	found bool
-	at    int64 // the time in ms, by the clock of its shard
+	at    int64 // the time in ms, by the clock of its new shard
 	begun bool  // the cancel is partly done
 	err   error
 }
@@ -171,9 +171,10 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 	return again, refusal
 }
 
-// add notes what a delete found.
+// add notes what a delete found. The last shard's time counts, the new shard's: a version
+// that is put there later counts as scheduled later.
 func (c *cancelled) add(there bool, at int64) {
-	c.found, c.at, c.begun = c.found || there, max(c.at, at), true
+	c.found, c.at, c.begun = c.found || there, at, true
 }
 
 // noteCancels notes the cancels in the delivery histories, for the consumers.

@@ -176,6 +176,7 @@ func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, todo []
 			s.fail(b.entries, fenced.Err)
 			continue
 		}
+		s.router.saw(b.key.shard, p, fenced.Cancelled)
 		for j, there := range fenced.Records {
 			at := b.entries[j]
 			switch {
@@ -226,6 +227,9 @@ func (s *scheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Name
 func (s *scheduling) putOf(b *batch) shard.Put {
 	put := shard.Put{Shard: b.key.shard, Op: b.key.op, Absent: b.key.absent, Moving: b.key.moving, Term: s.router.term,
 		Entries: make([]shard.Entry, len(b.entries))}
+	if put.Moving {
+		put.Cancelled = s.router.cancelled()
+	}
 	for i, at := range b.entries {
 		put.Entries[i] = s.entries[at]
 	}

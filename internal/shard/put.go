@@ -41,12 +41,15 @@ func whenArg(w task.When) string {
 
 // Put is one batch for one shard: at most MaxBatch entries.
 type Put struct {
-	Shard   int
-	Op      Op
-	Absent  bool // refuse entries whose task is there already
-	Moving  bool // all entries go from one shard to another in this change
-	Term    Term // of the intake that sends the batch
-	Entries []Entry
+	Shard  int
+	Op     Op
+	Absent bool // refuse entries whose task is there already
+	Moving bool // all entries go from one shard to another in this change
+	Term   Term // of the intake that sends the batch
+	// Cancelled is the time of the last cancel at the old shards of entries that are
+	// Moving, in ms. They count as scheduled later.
+	Cancelled int64
+	Entries   []Entry
 	// Wanted reports whether somebody still waits for Entries[i]. It is asked just before
 	// each send, repeats included; unwanted entries are left out. nil: all are wanted.
 	Wanted func(i int) bool
@@ -107,9 +110,9 @@ func (p *put) args() []any {
 	if b.Absent {
 		mode = "absent"
 	}
-	args := make([]any, 6, 6+3*len(b.Entries))
+	args := make([]any, 7, 7+3*len(b.Entries))
 	args[0], args[1], args[2], args[3], args[4] = p.placement, string(b.Op), luascript.DeadlineArg{}, mode, b.Moving
-	args[5] = b.Term.String()
+	args[5], args[6] = b.Term.String(), b.Cancelled
 	p.sent = p.sent[:0]
 	for i := range b.Entries {
 		if b.Wanted == nil || b.Wanted(i) {

@@ -55,7 +55,7 @@ func TestPutTakesATimeHoweverItIsWritten(t *testing.T) {
 	for _, form := range []string{"%d", "%d ", " %d", "\t%d\n", "%d.", "%d.000", "%de0", "%d0e-1", "%#x", "%#x ",
 		"000%d"} {
 		when := fmt.Sprintf(form, due)
-		args := []any{c.p.String(), string(NewOp()), c.notAfter(), "", "0", "", "a", when, body("")}
+		args := []any{c.p.String(), string(NewOp()), c.notAfter(), "", "0", "", "0", "a", when, body("")}
 		c.ok(c.eval("put", c.Shard(0).taskKeys(c.Shard(0).Wake()), args))
 		s := c.in("a", task.Waiting)
 		equal(t, fmt.Sprintf("due of %q", when), s.Due.UnixMilli(), due)

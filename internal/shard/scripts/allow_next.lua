@@ -15,7 +15,7 @@ whole('due', due)
 whole('scheduled', scheduled)
 if ARGV[3] ~= '' then whole('next', ARGV[3]) end
 local start = chain_start_of(due, scheduled)
-if superseded(start) then return {'over'} end
+if superseded(scheduled, start) then return {'over'} end
 may(history, 'HSET', 'PTTL', 'PEXPIRE', 'HLEN', 'HGETALL', 'HDEL')
 if ARGV[3] == '' then
   prune(window, window)

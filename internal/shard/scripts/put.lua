@@ -3,9 +3,10 @@
 -- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
---       while the tasks are moving, else 0), term (of the intake; "": none), then for
---       each task: id, when, body. A body that begins with byte 2 is stored in format
---       2, others in format 1.
+--       while the tasks are moving, else 0), term (of the intake; "": none), cancelled
+--       (ms of the last cancel at the old shards; 0: none), then for each task: id,
+--       when, body. A body that begins with byte 2 is stored in format 2, others in
+--       format 1.
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement}, {"superseded", term}, {"unraised", term} or
 --       {"late", now} with nothing written.
@@ -13,15 +14,15 @@
 --       claimed, in the same ms: consumers tell deliveries apart by their due.
 -- Executed twice: a record of the same op stays as it is and gives the same answer,
 --       so only a task delivered in between is put again.
-expect(5, 6, 3)
+expect(5, 7, 3)
 local ARGV, placement, op, absent = ARGV, ARGV[1], ARGV[2], ARGV[4] == 'absent'
-local not_after, moving = whole('not_after', ARGV[3]), ARGV[5] == '1'
+local not_after, moving, cancelled = whole('not_after', ARGV[3]), ARGV[5] == '1', whole('cancelled', ARGV[7])
 sized('op', op, 6, 6)
 either('mode', ARGV[4], '', 'absent')
 either('moving', ARGV[5], '0', '1')
 -- the checks are inlined: a call for each task costs too much
 local ids, dues, scores_of, formats, n = {}, {}, {}, {}, 0
-for i = 7, #ARGV, 3 do
+for i = 8, #ARGV, 3 do
   local id = ARGV[i]
   if id == '' or #id > 255 then sized('id', id, 1, 255) end
   local first = string.byte(ARGV[i + 2])
@@ -54,7 +55,7 @@ local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
 local scores, records, put, first, fresh = {}, {}, {}, math.huge, {}
-local scheduled, at = struct.pack('>I6', now) .. op, 0
+local scheduled, at = struct.pack('>I6', math.max(now, last_cancel + 1, cancelled + 1)) .. op, 0
 for i = 1, n do
   local id = ids[i]
   if answer[i + 1] then
@@ -70,7 +71,7 @@ for i = 1, n do
     if absent then fresh[id] = true end
     if due < first then first = due end
     scores[at + 1], scores[at + 2] = scores_of[i], id
-    records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[6 + 3 * i]
+    records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[7 + 3 * i]
     at = at + 2
     if moving then put[at / 2] = id end
   end
