@@ -80,7 +80,7 @@ type known struct {
 	mu        sync.Mutex
 	placement shard.Placement         // Epoch 0: none read yet
 	fenced    map[int]shard.Placement // by shard: a placement that its fence has seen
-	cancelled int64                   // the time of the last cancel that they had then, in ms
+	cancelled int64                   // the last cancel of these shards by then, in ms
 }
 
 // Known returns the last known placement. Its Epoch is 0 if there is none.
