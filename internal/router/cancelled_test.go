@@ -57,10 +57,10 @@ func delivered(s shard.Stored) shard.Delivered {
 func TestACancelWithoutATaskReachesItsDelivery(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(task.Now(), "a")
-	d := delivered(c.read("a"))
-	c.delete("a")
-	if err := c.Router("orders").Cancel(c.ctx(), "a"); !errors.Is(err, task.ErrNotFound) {
+	c.put(task.Now(), "b")
+	d := delivered(c.read("b"))
+	c.delete("b")
+	if err := c.Router("orders").Cancel(c.ctx(), "b"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("cancelled %v", err)
 	}
 	got, err := c.CheckDelivery(c.ctx(), d, time.Hour)
