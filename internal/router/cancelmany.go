@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/duefleet/duefleet/internal/luascript"
@@ -43,9 +42,7 @@ func (r *Router) CancelMany(ctx context.Context, ids []string, maxPayload int) [
 		}
 		now := r.cancel(ctx, some, perScript)
 		if at := slices.IndexFunc(now, unreached); at >= 0 {
-			const why = "an earlier task of the same call failed, this one was not begun"
-			// %s, not %w: the cause may be ErrUncertain
-			away = fmt.Errorf("%w: %s: %s", task.ErrUnavailable, why, now[at].Error())
+			away = notBegun(now[at])
 		}
 		errs = append(errs, now...)
 	}

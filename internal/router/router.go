@@ -280,8 +280,8 @@ type batch struct {
 type batchKey struct {
 	shard  int
 	op     shard.Op // of puts
-	absent bool     // entries with IfAbsent
-	moving bool     // entries that go from one shard to another in this change
+	mode   shard.Mode
+	moving bool // entries that go from one shard to another in this change
 }
 
 // group puts entries with the same key into batches of at most that many entries, and of

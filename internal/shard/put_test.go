@@ -129,7 +129,7 @@ func TestPutIfAbsentRefusesWhatIsThereInWhateverState(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	absent := func(op Op, ids ...string) []int64 {
-		b := Put{Op: op, Absent: true}
+		b := Put{Op: op, Mode: Absent}
 		for _, id := range ids {
 			b.Entries = append(b.Entries, Entry{ID: id, When: task.In(time.Hour), Body: body("absent")})
 		}
@@ -165,7 +165,7 @@ func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
 	c.ok(r.Err)
 	equal(t, "payload", string(c.read("a").Payload), "second")
 	equal(t, "due", c.read("a").Next.UnixMilli(), r.Due[1])
-	r = c.tryPut(c.p, Put{Absent: true, Entries: two("b")})
+	r = c.tryPut(c.p, Put{Mode: Absent, Entries: two("b")})
 	c.ok(r.Err)
 	equal(t, "payload", string(c.read("b").Payload), "first")
 	equal(t, "the second exists", r.Due[1], 0)
