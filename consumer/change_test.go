@@ -179,6 +179,18 @@ func (w *fixture) lease(id string) (settle func()) {
 	}
 }
 
+// nextMillisecond waits until Redis's clock has gone on.
+func (w *fixture) nextMillisecond() {
+	w.t.Helper()
+	now := func() int64 {
+		at, err := w.rdb.Time(w.t.Context()).Result()
+		w.ok(err)
+		return at.UnixMilli()
+	}
+	before := now()
+	wait.For(w.t, "the next millisecond", func() bool { return now() > before })
+}
+
 func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
 	t.Parallel()
 	eitherForm(t, func(t *testing.T, w *fixture) {
@@ -339,6 +351,7 @@ func TestACancelReachesAnOlderVersionThatWaitsInTheQueue(t *testing.T) {
 					t.Parallel()
 					w := newFixture(t)
 					w.lease("a")()
+					w.nextMillisecond()
 					w.request(producer.Request{ID: "a", Payload: []byte("second"), When: producer.In(time.Hour)})
 					w.ok(cancel(w))
 					var seen log
@@ -372,6 +385,7 @@ func TestACancelReachesADeliveryThatWaitsInTheQueue(t *testing.T) {
 		id := strconv.Itoa(i)
 		ids = append(ids, id)
 		w.lease(id)()
+		w.nextMillisecond()
 		if err := w.producer.Cancel(t.Context(), orders, id); !errors.Is(err, task.ErrNotFound) {
 			t.Fatalf("cancelled %v", err)
 		}

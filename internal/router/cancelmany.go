@@ -169,7 +169,7 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 }
 
 // add notes what a delete found. The last shard's time counts, the new shard's: a version
-// that is put there later counts as scheduled later.
+// that is put there later counts as scheduled no earlier.
 func (c *cancelled) add(there bool, at int64) {
 	c.found, c.at, c.begun = c.found || there, at, true
 }

@@ -47,7 +47,7 @@ type Put struct {
 	Moving bool // all entries go from one shard to another in this change
 	Term   Term // of the intake that sends the batch
 	// Cancelled is the time of the last cancel at the old shards of entries that are
-	// Moving, in ms. They count as scheduled later.
+	// Moving, in ms. They count as scheduled no earlier.
 	Cancelled int64
 	Entries   []Entry
 	// Wanted reports whether somebody still waits for Entries[i]. It is asked just before

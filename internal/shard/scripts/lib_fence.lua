@@ -3,8 +3,8 @@
 -- caller's whole reply; also for another one of the same epoch, as after a failover that
 -- lost one of them.
 -- last_cancel is then the time of the shard's last cancel, in ms. A version that is put
--- after it is scheduled later, also in the same ms and after the clock was set back:
--- consumers compare the two (see lib_history).
+-- after it is scheduled no earlier, also after the clock was set back: consumers compare
+-- the two (see lib_history).
 local last_cancel = 0
 local function fenced(fence, handled, placement)
   may(fence, 'HSET', 'HDEL')

@@ -5,7 +5,7 @@
 --                 the producer may store another one of the same due
 --   newest        the latest chain start seen
 --   cancelled     ms of the last cancel, by the clock of the task's shard. A version that
---                 was scheduled later is newer.
+--                 was scheduled before is over.
 --   swept         how far the hash is pruned
 local history = KEYS[1]
 
@@ -23,7 +23,7 @@ end
 -- replaced it by one that was delivered.
 local function superseded(scheduled, start)
   local p = redis.call('HMGET', history, 'newest', 'cancelled')
-  return tonumber(p[2] or -1) >= tonumber(scheduled) or start and tonumber(p[1] or 0) > start
+  return tonumber(p[2] or 0) > tonumber(scheduled) or start and tonumber(p[1] or 0) > start
 end
 
 local function raise(field, ms)

@@ -59,7 +59,7 @@ local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
 local scores, records, put, first, fresh = {}, {}, {}, math.huge, {}
-local scheduled, at = struct.pack('>I6', math.max(now, last_cancel + 1, cancelled + 1)) .. op, 0
+local scheduled, at = struct.pack('>I6', math.max(now, last_cancel, cancelled)) .. op, 0
 for i = 1, n do
   local id = ids[i]
   if answer[i + 1] then
