@@ -11,9 +11,8 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 )
 
-// TestRescheduleManyWhileTheShardCountChanges: some tasks are moved by a mover already. Of
-// two moves of one ID the later one counts, and nothing brings back a task that was
-// cancelled.
+// TestRescheduleManyWhileTheShardCountChanges: some tasks are moved by a mover already. A
+// later move of the same ID wins, and nothing brings back a task that was cancelled.
 func TestRescheduleManyWhileTheShardCountChanges(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]bool{"stable": false, "the shard count changes": true} {
@@ -25,7 +24,8 @@ func TestRescheduleManyWhileTheShardCountChanges(t *testing.T) {
 			for i := range tasks {
 				id := fmt.Sprint(i)
 				c.put(task.In(time.Hour), id)
-				moves = append(moves, Move{id, task.In(time.Hour)}, Move{"absent " + id, task.Now()}, Move{id, task.In(2 * time.Hour)})
+				moves = append(moves, Move{id, task.In(time.Hour)}, Move{"absent " + id, task.Now()},
+					Move{id, task.In(2 * time.Hour)})
 			}
 			r := c.Router("orders")
 			if change {

@@ -123,8 +123,8 @@ func (s Shard) putCall(p *put, deadline int64) luascript.Call {
 func (p *put) args() []any {
 	b := p.batch
 	args := make([]any, 7, 7+3*len(b.Entries))
-	args[0], args[1], args[2], args[3], args[4] = p.placement, string(b.Op), luascript.DeadlineArg{}, string(b.Mode), b.Moving
-	args[5], args[6] = b.Term.String(), b.Cancelled
+	args[0], args[1], args[2], args[3] = p.placement, string(b.Op), luascript.DeadlineArg{}, string(b.Mode)
+	args[4], args[5], args[6] = b.Moving, b.Term.String(), b.Cancelled
 	p.sent = p.sent[:0]
 	for i := range b.Entries {
 		if b.Wanted == nil || b.Wanted(i) {
