@@ -39,14 +39,15 @@ func (t *Topic) Reschedule(ctx context.Context, p Placement, deadline int64, mov
 	}
 	results := make([]MoveResult, len(moves))
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
-		due, err := moved(reply)
-		results[i] = MoveResult{due, wrapIf(err, "reschedule in shard %d of topic %s", moves[i].Shard, t.name)}
+		due, err := t.moved(reply, moves[i].Shard)
+		results[i] = MoveResult{due, err}
 	}
 	return results
 }
 
-func moved(reply luascript.Reply) (due int64, err error) {
+func (t *Topic) moved(reply luascript.Reply, shard int) (due int64, err error) {
 	status, rest, err := answer(reply)
+	err = wrapIf(err, "reschedule in shard %d of topic %s", shard, t.name)
 	if status == "" {
 		return 0, err
 	}
