@@ -69,7 +69,7 @@ func (in *Intake) count(it *item) {
 	in.cfg.Metrics.IntakeTasks.WithLabelValues(it.verb).Inc()
 }
 
-// ask sends the messages to Redis that have no outcome, those of one kind together.
+// ask sends the messages to Redis that have no outcome, in one call for each kind.
 func (s *session) ask(ctx context.Context, todo batch) error {
 	todo = todo.only(func(it *item) bool { return it.refusal == nil && it.code == "" })
 	if len(todo) == 0 {
