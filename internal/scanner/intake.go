@@ -89,7 +89,8 @@ func (t *topic) inlet() (of inlet, on bool) {
 
 func inletOf(s config.Topic) inlet {
 	in := s.Intake
-	return inlet{target: s.Exchange, key: intake.Key{Header: in.ByHeader(), None: in.Key == config.IntakeKeyNone}, Inlet: forward.Inlet{
+	key := intake.Key{Header: in.ByHeader(), None: in.Key == config.IntakeKeyNone}
+	return inlet{target: s.Exchange, key: key, Inlet: forward.Inlet{
 		Exchange: in.Exchange, Type: in.Type, Queue: in.Queue, Refused: in.Refused(), Declare: s.Declare != nil,
 	}}
 }
