@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,5 +124,54 @@ func TestANextStepWithoutATimeIsRefused(t *testing.T) {
 		if err := wait.Receive(t, "the handler asked for a step", refused); !errors.As(err, &rule) || rule.Field != "due" {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+// TestStepsOfTwoVersionsAtOneTime: the handlers of two versions ask for a next step at the
+// same time. The older version's step is stored after the newer version is delivered. Only
+// the newer version's step is handled.
+func TestStepsOfTwoVersionsAtOneTime(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t).serve()
+	at := time.Now().Add(5 * time.Second)
+	allowed, release, newBegan, oldStored := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
+	var first, second sync.Once
+	var seen log
+	c := w.consume(Config{
+		Concurrency: 2,
+		step: func(s step) {
+			switch s {
+			case stepAllowed:
+				first.Do(func() { close(allowed); <-release })
+			case stepStored:
+				second.Do(func() { close(oldStored) })
+			}
+		},
+		Handler: func(_ context.Context, d task.Delivery) error {
+			seen.add(d)
+			switch string(d.Payload) {
+			case "old":
+				return d.NextWhen(task.At(at), []byte("old step"))
+			case "new":
+				close(newBegan)
+				<-oldStored
+				return d.NextWhen(task.At(at), []byte("new step"))
+			}
+			return nil
+		},
+	})
+	w.schedule("a", "old")
+	wait.Closed(t, "the older version's step to be allowed", allowed)
+	w.schedule("a", "new")
+	wait.Closed(t, "the newer version to be in its handler", newBegan)
+	wait.For(t, "the scanner to settle it", func() bool { _, there := w.stored("a"); return !there })
+	close(release)
+	wait.For(t, "a step is done", func() bool { return counted(c, done) == 3 })
+	var payloads []string
+	for _, d := range seen.all() {
+		payloads = append(payloads, string(d.Payload))
+	}
+	if len(payloads) != 3 || payloads[2] != "new step" {
+		t.Errorf("handled %q, want the new step last, and no old step", payloads)
 	}
 }

@@ -1,7 +1,9 @@
 package producer
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/task"
@@ -33,6 +35,59 @@ func (c *Client) CancelMany(ctx context.Context, topic string, ids []string) []e
 		}
 	}
 	return errs
+}
+
+// Move asks for a new due time of one task.
+type Move struct {
+	// ID of the task within its topic.
+	ID string
+	// When the task is due: Now, In or At. Required.
+	When When
+}
+
+// RescheduleMany gives tasks of a topic new due times, each with the promises of
+// Reschedule. It needs a few round trips for each 1000 tasks. The results are in the order
+// of the moves: what Reschedule would return. If an ID is given twice, the later move wins.
+//
+// RescheduleMany works on 1000 tasks at a time. If Redis can't be reached or doesn't answer,
+// it doesn't start the next 1000: all remaining moves get task.ErrUnavailable. Call again
+// with the moves that failed.
+func (c *Client) RescheduleMany(ctx context.Context, topic string, moves []Move) []Result {
+	results := make([]Result, len(moves))
+	var good []int
+	for i, m := range moves {
+		if results[i].Err = cmp.Or(checkName(topic, m.ID), m.When.Check()); results[i].Err == nil {
+			good = append(good, i)
+		}
+	}
+	if len(good) == 0 {
+		return results
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	now, err := c.now(ctx)
+	good = slices.DeleteFunc(good, func(i int) bool {
+		results[i].Err = cmp.Or(err, task.CheckWhen(moves[i].When, now))
+		return results[i].Err != nil
+	})
+	asked := make([]router.Move, len(good))
+	for n, i := range good {
+		asked[n] = router.Move(moves[i])
+	}
+	all, err := within(ctx, c, task.ErrUncertain, func(ctx context.Context, m []router.Move) ([]router.Scheduled, error) {
+		return c.routers.Topic(topic).RescheduleMany(ctx, m, c.maxPayload), nil
+	}, asked)
+	for n, i := range good {
+		if err != nil {
+			results[i].Err = named(topic, moves[i].ID, err)
+			continue
+		}
+		results[i].Err = named(topic, moves[i].ID, all[n].Err)
+		if all[n].Due > 0 { // with task.ErrReplicas too
+			results[i].Due = fromMillis(all[n].Due)
+		}
+	}
+	return results
 }
 
 // checkNames returns the IDs that keep the rules of input, their indexes, and an error

@@ -74,6 +74,72 @@ func TestCancelManyWaitsForReplicas(t *testing.T) {
 	}
 }
 
+// TestRescheduleManyHasAResultForEachMove in their order. A later
+// move of the same task wins.
+func TestRescheduleManyHasAResultForEachMove(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	f.scheduled(c, 2500, func(i int) string { return fmt.Sprint("o-", i) })
+	at := time.UnixMilli(f.now()).Add(2 * time.Hour).UTC()
+	moves := []Move{{"nothing", In(time.Hour)}, {"", Now()}, {"o-1", When{}}, {"o-2", In(time.Hour)}, {"o-2", At(at)},
+		{"o-3", In(2 * task.MaxAhead)}}
+	for i := range 2400 {
+		moves = append(moves, Move{fmt.Sprint("o-", 100+i), At(at.Add(time.Duration(i) * time.Millisecond))})
+	}
+	results := c.RescheduleMany(f.ctx(), orders, moves)
+	equal(t, "results", len(results), len(moves))
+	for i, want := range []error{task.ErrNotFound, task.ErrInvalid, task.ErrInvalid, nil, nil, task.ErrInvalid} {
+		if !errors.Is(results[i].Err, want) || (want == nil) == results[i].Due.IsZero() {
+			t.Errorf("%q: got %+v, want %v", moves[i].ID, results[i], want)
+		}
+	}
+	is(t, results[0].Err, task.ErrNotFound, "topic orders", `ID "nothing"`)
+	for i, m := range moves[4:] {
+		if i == 1 {
+			continue
+		}
+		f.ok(results[4+i].Err)
+		s, err := c.Get(f.ctx(), orders, m.ID)
+		f.ok(err)
+		want, _ := m.When.Instant()
+		if !s.Due.Equal(want) || !results[4+i].Due.Equal(want) {
+			t.Fatalf("%s is due %s, the result says %s, want %s", m.ID, s.Due, results[4+i].Due, want)
+		}
+	}
+	for _, r := range c.RescheduleMany(f.ctx(), "bills", moves[3:5]) {
+		is(t, r.Err, task.ErrUnknownTopic)
+	}
+	equal(t, "of no moves", len(c.RescheduleMany(f.ctx(), orders, nil)), 0)
+}
+
+// TestIfPresentNeedsATask: Schedule and ScheduleMany replace what is stored, and store
+// nothing else.
+func TestIfPresentNeedsATask(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	f.scheduled(c, 1, func(int) string { return "there" })
+	there, missing := request("there", In(2*time.Hour)), request("missing", In(2*time.Hour))
+	there.IfPresent, missing.IfPresent = true, true
+	there.Payload = []byte("another")
+	_, err := c.Schedule(f.ctx(), missing)
+	is(t, err, task.ErrNotFound, "topic orders", `ID "missing"`)
+	_, err = c.Schedule(f.ctx(), there)
+	f.ok(err)
+	results := c.ScheduleMany(f.ctx(), []Request{missing, there, request("missing", In(time.Hour)), missing})
+	is(t, results[0].Err, task.ErrNotFound)
+	for _, r := range results[1:] {
+		f.ok(r.Err)
+	}
+	s, err := c.Get(f.ctx(), orders, "there")
+	f.ok(err)
+	equal(t, "payload", string(s.Payload), "another")
+	there.IfAbsent = true
+	_, err = c.Schedule(f.ctx(), there)
+	is(t, err, task.ErrInvalid, "if_present")
+}
+
 // TestManyAreCancelledWhileTheShardCountChanges: movers move the tasks meanwhile, and the
 // producer doesn't know of the change. The call needs several rounds, and no task
 // returns.

@@ -56,6 +56,9 @@ type Request struct {
 	// replacing it. A parked task is stored. A task that waits in a queue or is in a
 	// handler isn't stored. The new version replaces it: its retry and next step are dropped.
 	IfAbsent bool
+	// IfPresent returns task.ErrNotFound unless a task of this ID is stored. A parked task
+	// is stored. A task that waits in a queue or is in a handler isn't.
+	IfPresent bool
 }
 
 // Check returns a *task.RuleError for the first input rule that the request breaks.
@@ -75,7 +78,15 @@ func (r *Request) check(maxPayload int) error {
 		task.CheckHeaders(r.Headers),
 		task.CheckOptions(r.Options),
 		r.When.Check(),
+		r.checkConditions(),
 	)
+}
+
+func (r *Request) checkConditions() error {
+	if r.IfAbsent && r.IfPresent {
+		return &task.RuleError{Field: "if_present", Rule: "must not be set together with if_absent", Got: "both"}
+	}
+	return nil
 }
 
 // Schedule stores a task and returns its due time by Redis's clock. It replaces a task of
@@ -89,6 +100,7 @@ func (r *Request) check(maxPayload int) error {
 //   - *task.RuleError: the input breaks a rule.
 //   - task.ErrUnknownTopic.
 //   - task.ErrExists: only with IfAbsent.
+//   - task.ErrNotFound: only with IfPresent.
 //   - task.ErrRedisFull.
 //   - task.ErrReplicas: only with Config.MinReplicas. The due time is returned too, if the
 //     master stored the task.
@@ -196,7 +208,7 @@ func (r *Request) entry(named map[string]string) shard.Entry {
 	body := shard.EncodeBody(&task.Task{
 		ContentType: r.ContentType, Headers: withTrace(r.Headers, named), Options: r.Options, Payload: r.Payload,
 	})
-	return shard.Entry{ID: r.ID, When: r.When, IfAbsent: r.IfAbsent, Body: body}
+	return shard.Entry{ID: r.ID, When: r.When, IfAbsent: r.IfAbsent, IfPresent: r.IfPresent, Body: body}
 }
 
 // result returns the result for a task with a due time in ms, which is 0 if it isn't known.
@@ -205,7 +217,7 @@ func result(topic, id string, due int64, err error) Result {
 	if due > 0 { // also with task.ErrReplicas
 		r.Due = fromMillis(due)
 	}
-	if errors.Is(err, task.ErrExists) {
+	if errors.Is(err, task.ErrExists) || errors.Is(err, task.ErrNotFound) {
 		r.Err = named(topic, id, err)
 	}
 	return r

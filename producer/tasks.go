@@ -23,9 +23,9 @@ func named(topic, id string, err error) error {
 }
 
 // Cancel removes a task in any state. After it returned nil or task.ErrNotFound, no later
-// claim delivers the task. Package consumer stores no retry or next step of it. That holds
-// for a task that a handler has now, and for an older version that waits in the queue. A
-// message that is on its way to RabbitMQ at this moment may still arrive.
+// claim delivers the task. Package consumer calls no handler for a message of it that waits
+// in a queue, and stores no retry or next step of it. A handler that has the task now isn't
+// interrupted. Other consumers, and ones without a memory, may still get a message.
 //
 // Errors:
 //   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.

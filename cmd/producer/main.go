@@ -52,7 +52,7 @@ Exit codes:
 - 0: done
 - 1: failed, or a value broke a rule
 - 2: wrong usage
-- 3: no such task (cancel --id, reschedule, get)
+- 3: no such task (cancel --id, reschedule, get, schedule --if-present)
 - 4: the task exists already (schedule --if-absent)`,
 		Args:          cli.NoArguments,
 		SilenceErrors: true,

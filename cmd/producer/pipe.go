@@ -38,8 +38,8 @@ object per line.
   {"verb":"get","topic":"orders","id":"o-1"}
   {"verb":"cancel","topic":"orders","id":"o-1"}
 
-schedule takes the fields of a line of load, and "if_absent". An answer holds what the
-verb prints with -o json, and "line", "verb" and "code", the exit code of the verb. If
+schedule takes the fields of a line of load, "if_absent" and "if_present". An answer
+holds what the verb prints with -o json, and "line", "verb" and "code", the exit code of the verb. If
 the code isn't 0, the answer holds "error" and "retry" instead; "retry" tells whether the
 same request may succeed later. A bad line gets such an answer, and the pipe goes on.
 

@@ -113,6 +113,7 @@ minute ago, a message on standard error says so.`,
 	f.StringVar(&r.ContentType, "content-type", "", "of the payload (default "+task.DefaultContentType+")")
 	f.StringArrayVar(&headers, "header", nil, "a header of the message, key=value; may be repeated")
 	f.BoolVar(&r.IfAbsent, "if-absent", false, "leave a pending task with this ID as it is, and exit with 4")
+	f.BoolVar(&r.IfPresent, "if-present", false, "exit with 3 unless there is a task with this ID to replace")
 	return cmd
 }
 

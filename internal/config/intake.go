@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/duefleet/duefleet/task"
+)
 
 // Intake is where AMQP clients publish messages that become tasks. A quorum queue with one
 // active consumer keeps the order of the messages of one ID.
@@ -13,6 +17,11 @@ type Intake struct {
 	//
 	// Messages that break a rule go to the exchange <queue>.refused.
 	Queue string `yaml:"queue" check:"intake name"`
+	// Which part of a message is the task's ID: message_id, none or header:NAME.
+	//
+	// A message without an ID, and every message with none, is a task of its own. Only tasks
+	// with an ID can be replaced, cancelled and moved.
+	Key string `yaml:"key" default:"message_id" check:"intake key"`
 	// True: duefleet's own headers are added to these messages when they are due.
 	Headers bool `yaml:"headers" default:"false"`
 }
@@ -20,6 +29,37 @@ type Intake struct {
 // maxIntakeName bounds the names of the intake, in bytes. Names with a suffix then stay
 // within AMQP's 255.
 const maxIntakeName = "127"
+
+// The values of Intake.Key. The name of a header follows IntakeKeyHeader.
+const (
+	IntakeKeyMessageID = "message_id"
+	IntakeKeyNone      = "none"
+	IntakeKeyHeader    = "header:"
+)
+
+// ByHeader returns the name of the header with a task's ID; "" if the ID isn't in one.
+func (in Intake) ByHeader() string {
+	header, _ := strings.CutPrefix(in.Key, IntakeKeyHeader)
+	if header == in.Key {
+		return ""
+	}
+	return header
+}
+
+// intakeKey accepts the values of Intake.Key.
+func intakeKey(value any) string {
+	header, byHeader := strings.CutPrefix(value.(string), IntakeKeyHeader)
+	switch {
+	case !byHeader:
+		if value == IntakeKeyMessageID || value == IntakeKeyNone {
+			return ""
+		}
+		return "must be " + IntakeKeyMessageID + ", " + IntakeKeyNone + " or " + IntakeKeyHeader + "NAME; got " + show(value)
+	case strings.HasPrefix(strings.ToLower(header), task.ReservedHeaderPrefix) || strings.EqualFold(header, "x-delay"):
+		return "must not name a header that says what duefleet does: " + show(header)
+	}
+	return within("", "1", "128")(header)
+}
 
 // newIntake returns the section intake of an empty document {intake: {}}.
 func newIntake(topic string) *Intake {

@@ -268,6 +268,8 @@ func TestBoundaries(t *testing.T) {
 		"intake.queue":   {"x", strings.Repeat("x", 127), "!amq.x", "!" + strings.Repeat("x", 128)},
 		"intake.type":    {"topic", "fanout", "headers", "!direct", "!x-delayed-message"},
 		"intake.headers": {"true", "false", "!full"},
+		"intake.key": {"message_id", "none", "header:order-id", "!header:", "!header:x-duefleet-in", "!header:X-Delay", "!id",
+			"!header:" + strings.Repeat("x", 129)},
 	} {
 		for _, v := range values {
 			text, refused := strings.CutPrefix(v, "!")

@@ -37,7 +37,7 @@ func ruleOf(tag string, zero any) rule {
 		"": nil, "addresses": dialAddrs, "amqp urls": amqpURLs, "folder": folder, "listen": hostPort, "moment": moment,
 		"prefix": letters("._-:/", 64),
 		"queue":  queueName, "dead letter": optional(queueName), "intake name": optional(intakeName),
-		"intake type": receivesAll, "url or address": consulAddr,
+		"intake type": receivesAll, "intake key": intakeKey, "url or address": consulAddr,
 	}
 	r, ok := named[tag]
 	if !ok {

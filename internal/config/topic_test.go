@@ -79,12 +79,12 @@ func TestAnIntakeIsOffWithoutAnExchange(t *testing.T) {
 	t.Parallel()
 	for doc, want := range map[string]*Intake{
 		"{}":                       nil,
-		"intake: {}":               {Type: "topic", Queue: "duefleet.orders.intake"},
-		"intake: {exchange: ''}":   {Type: "topic", Queue: "duefleet.orders.intake"},
-		"intake: {exchange: in}":   {Exchange: "in", Type: "topic", Queue: "duefleet.orders.intake"},
+		"intake: {}":               {Type: "topic", Queue: "duefleet.orders.intake", Key: IntakeKeyMessageID},
+		"intake: {exchange: ''}":   {Type: "topic", Queue: "duefleet.orders.intake", Key: IntakeKeyMessageID},
+		"intake: {exchange: in}":   {Exchange: "in", Type: "topic", Queue: "duefleet.orders.intake", Key: IntakeKeyMessageID},
 		"intake: {queue: amq.not}": {},
 		"intake: {exchange: in, type: headers, queue: q, headers: true}": {Exchange: "in", Type: "headers", Queue: "q",
-			Headers: true},
+			Key: IntakeKeyMessageID, Headers: true},
 	} {
 		got, err := ParseTopic("orders", []byte(doc))
 		if want != nil && *want == (Intake{}) {

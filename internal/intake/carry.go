@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
-
-// movesAtOnce is how many moves of a batch are sent at the same time.
-const movesAtOnce = 16
 
 // try carries out what is left of a batch: first in Redis, then the refusals, then the
 // answers. It returns why something is still left. since is how long the batch has taken.
@@ -72,7 +69,7 @@ func (in *Intake) count(it *item) {
 	in.cfg.Metrics.IntakeTasks.WithLabelValues(it.verb).Inc()
 }
 
-// ask sends the messages to Redis that have no outcome. They are of one class.
+// ask sends the messages to Redis that have no outcome, in one call for each kind.
 func (s *session) ask(ctx context.Context, todo batch) error {
 	todo = todo.only(func(it *item) bool { return it.refusal == nil && it.code == "" })
 	if len(todo) == 0 {
@@ -88,13 +85,10 @@ func (s *session) ask(ctx context.Context, todo batch) error {
 	if err := s.takeOver(ctx); err != nil {
 		return err
 	}
-	switch todo[0].verb {
-	case Cancel:
-		return s.cancel(ctx, todo)
-	case Move:
-		return s.move(ctx, todo)
-	}
-	return s.schedule(ctx, todo)
+	stored := s.schedule(ctx, todo.only(func(it *item) bool { return it.verb != Cancel && it.verb != Move }))
+	cancelled := s.cancel(ctx, todo.only(func(it *item) bool { return it.verb == Cancel }))
+	moved := s.move(ctx, todo.only(func(it *item) bool { return it.verb == Move }))
+	return cmp.Or(stored, cancelled, moved)
 }
 
 // refuseFar refuses absolute due times that are too far ahead by Redis's clock.
@@ -146,26 +140,16 @@ func (s *session) cancel(ctx context.Context, todo batch) error {
 	return failed
 }
 
-// move moves tasks with different IDs.
 func (s *session) move(ctx context.Context, todo batch) error {
-	errs := make([]error, len(todo))
-	places := make(chan struct{}, movesAtOnce)
-	var moving sync.WaitGroup
+	moves := make([]router.Move, len(todo))
 	for i, it := range todo {
-		places <- struct{}{}
-		moving.Go(func() {
-			dueAt, err := s.tasks.Reschedule(ctx, it.id, it.due.when)
-			errs[i] = it.outcome(dueAt, err)
-			<-places
-		})
+		moves[i] = router.Move{ID: it.id, When: it.due.when}
 	}
-	moving.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	var failed error
+	for i, r := range s.tasks.RescheduleMany(ctx, moves, s.in.cfg.MaxPayload) {
+		failed = cmp.Or(failed, todo[i].outcome(r.Due, r.Err))
 	}
-	return nil
+	return failed
 }
 
 // outcome takes Redis's answer. It returns an error after which the message is tried again.

@@ -41,6 +41,7 @@ type harness struct {
 	inlet  forward.Inlet
 	client *amqp.Channel // of a client
 	log    *wait.Log
+	key    Key
 	pace   pace
 	in     *Intake
 
@@ -121,8 +122,8 @@ func (h *harness) start() (end func()) {
 	h.t.Helper()
 	h.in = h.intake()
 	return wait.Background(h.t, "the intake", func(ctx context.Context) error {
-		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Prepare: h.inlet.Prepare,
-			Bind: h.inlet.Bind})
+		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Key: h.key,
+			Prepare: h.inlet.Prepare, Bind: h.inlet.Bind})
 		return nil
 	})
 }

@@ -38,6 +38,8 @@ type Settings struct {
 	Queue, Refused string
 	// Target is the exchange that due tasks go to.
 	Target string
+	// Key says which part of a message is the task's ID.
+	Key Key
 	// Prepare declares or checks the exchanges and queues on a new channel.
 	Prepare func(*amqp.Channel) error
 	// Bind binds Queue to the intake's exchange again; nil if others make the binding.
@@ -183,7 +185,7 @@ func (in *Intake) runs(ctx context.Context) {
 
 // zero makes the counters appear, so that rate() sees the first message.
 func (in *Intake) zero() {
-	for _, verb := range []string{Schedule, IfAbsent, Cancel, Move} {
+	for _, verb := range []string{Schedule, IfAbsent, IfPresent, Cancel, Move} {
 		in.cfg.Metrics.IntakeTasks.WithLabelValues(verb)
 	}
 	for _, class := range []string{refusedID, refusedWhen, refusedVerb, refusedPayload, refusedHeaders, refusedRoute,

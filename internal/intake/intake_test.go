@@ -134,7 +134,9 @@ func TestVerbsAndTheirAnswers(t *testing.T) {
 		{IfAbsent, "a", []any{HeaderDelay, 2 * hour}, codeExists, time.Hour},
 		{Move, "a", []any{HeaderDelay, 3 * hour}, codeOK, 3 * time.Hour},
 		{Schedule, "a", []any{HeaderIn, "4h"}, codeOK, 4 * time.Hour},
+		{IfPresent, "a", []any{HeaderIn, "5h"}, codeOK, 5 * time.Hour},
 		{Cancel, "a", []any{HeaderDelay, "anything"}, codeOK, 0},
+		{IfPresent, "a", []any{HeaderIn, "5h"}, codeNotFound, 0},
 		{IfAbsent, "a", []any{HeaderDelay, hour}, codeOK, time.Hour},
 	} {
 		correlation := fmt.Sprint("c", i)
@@ -220,9 +222,9 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 		"no ID to cancel":       {request(to, "c", "", Cancel), refusedID, "message_id: must be given"},
 		"no ID if absent":       {newMessage("", HeaderVerb, IfAbsent), refusedID, "message_id: must be given"},
 		"another verb": {newMessage("v", HeaderVerb, "drop"), refusedVerb,
-			"must be schedule, if-absent, cancel or move"},
+			"must be schedule, if-absent, if-present, cancel or move"},
 		"a verb that is no text": {newMessage("v", HeaderVerb, int32(1)), refusedVerb,
-			"must be schedule, if-absent, cancel or move"},
+			"must be schedule, if-absent, if-present, cancel or move"},
 		"a delay that is no number": {newMessage("d", HeaderDelay, "soon"), refusedWhen,
 			"header x-delay: must be a whole number of milliseconds"},
 		"two times": {newMessage("d", HeaderDelay, 1, HeaderIn, "1h"), refusedWhen,

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -22,10 +21,11 @@ const HeaderVerb = task.ReservedHeaderPrefix + "verb"
 
 // The verbs.
 const (
-	Schedule = "schedule"
-	IfAbsent = "if-absent"
-	Cancel   = "cancel"
-	Move     = "move"
+	Schedule  = "schedule"
+	IfAbsent  = "if-absent"
+	IfPresent = "if-present"
+	Cancel    = "cancel"
+	Move      = "move"
 )
 
 // The codes of answers.
@@ -84,6 +84,7 @@ type rules struct {
 	maxPayload int
 	// loops is the routing key that would lead a due task back into the intake; "": none.
 	loops string
+	key   Key
 }
 
 // read checks a message that is taken at now, and finds out what it asks for.
@@ -102,17 +103,17 @@ func (it *item) understand(r rules, m amqpmsg.Message, now time.Time) *refusal {
 		it.asked = true
 		verb, _ := text(v)
 		switch verb {
-		case Schedule, IfAbsent, Cancel, Move:
+		case Schedule, IfAbsent, IfPresent, Cancel, Move:
 			it.verb = verb
 		default:
-			return &refusal{refusedVerb, fmt.Errorf("header %s: must be %s, %s, %s or %s", HeaderVerb, Schedule, IfAbsent,
-				Cancel, Move)}
+			return &refusal{refusedVerb, fmt.Errorf("header %s: must be %s, %s, %s, %s or %s", HeaderVerb, Schedule, IfAbsent,
+				IfPresent, Cancel, Move)}
 		}
 	}
 	if err := checkNames(m.Headers); err != nil {
 		return &refusal{refusedHeaders, err}
 	}
-	if why := it.name(m.Properties.MessageID); why != nil {
+	if why := it.name(r.key, m); why != nil {
 		return &refusal{refusedID, why}
 	}
 	if it.verb == Cancel {
@@ -132,16 +133,49 @@ func (it *item) understand(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	return it.pack(r, m, now)
 }
 
-// name takes the ID from message_id, or makes one for a message to schedule without it.
-func (it *item) name(messageID string) error {
-	switch it.id = messageID; {
-	case messageID != "":
-		return task.CheckID(messageID)
-	case it.verb != Schedule:
-		return errors.New("message_id: must be given: it names the task")
+// Key says which part of a message is the task's ID: by default the property message_id.
+type Key struct {
+	// Header is the name of a header with the ID, "" for none.
+	Header string
+	// None: no message has an ID.
+	None bool
+}
+
+// name takes the ID from the message, or makes one for a message to schedule without it.
+func (it *item) name(key Key, m amqpmsg.Message) error {
+	switch {
+	case key.Header != "":
+		if v, there := m.Headers[key.Header]; there {
+			id, good := idOf(v)
+			if it.id = id; !good {
+				return fmt.Errorf("header %s: must be text or an integer: it is the task's ID", key.Header)
+			}
+		}
+	case !key.None:
+		it.id = m.Properties.MessageID
 	}
-	it.id = rand.Text()
-	return nil
+	switch {
+	case it.id != "":
+		return task.CheckID(it.id)
+	case it.verb == Schedule:
+		it.id = rand.Text()
+		return nil
+	case key.Header != "":
+		return fmt.Errorf("header %s: must be given: it names the task", key.Header)
+	case key.None:
+		return fmt.Errorf("header %s: must be %s or be left out: the topic's intake.key is none, so no message names a task",
+			HeaderVerb, Schedule)
+	}
+	return errors.New("message_id: must be given: it names the task")
+}
+
+// idOf returns the text of a header, or the digits of an integer.
+func idOf(value any) (id string, ok bool) {
+	switch v := value.(type) {
+	case int8, int16, int32, int64, uint8, uint16, uint32, uint64, int:
+		return fmt.Sprint(v), true
+	}
+	return text(value)
 }
 
 // pack makes the record's body of a message to store.
@@ -158,8 +192,9 @@ func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 		return &refusal{refusedLoop, err}
 	}
 	it.due.deliveredHeaders(m.Headers)
-	it.entry = shard.Entry{ID: it.id, When: it.due.when, IfAbsent: it.verb == IfAbsent}
-	if it.entry.IfAbsent { // before the hop, which differs on redelivery
+	it.entry = shard.Entry{ID: it.id, When: it.due.when, IfAbsent: it.verb == IfAbsent,
+		IfPresent: it.verb == IfPresent}
+	if it.entry.IfAbsent || it.entry.IfPresent { // before the hop, which differs on redelivery
 		body, err := amqpmsg.Encode(m)
 		if err != nil {
 			return &refusal{refusedHeaders, err}
@@ -173,14 +208,6 @@ func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	}
 	it.entry.Body = body
 	return nil
-}
-
-// class is equal for messages that one call to Redis can take. Refused messages need none.
-func (it *item) class() string {
-	if it.refusal != nil {
-		return ""
-	}
-	return cmp.Or(map[string]string{IfAbsent: Schedule}[it.verb], it.verb)
 }
 
 // weight estimates the bytes of headers.
@@ -202,7 +229,8 @@ func weight(headers amqp.Table) (bytes int) {
 	return bytes
 }
 
-// batch is a run of messages that one call to Redis carries out.
+// batch is a run of messages that are carried out together. Those that aren't refused have
+// different IDs, so their order doesn't matter.
 type batch []*item
 
 const (
@@ -212,20 +240,19 @@ const (
 )
 
 // cut returns the first batch of the messages that arrived, and the rest. A batch ends
-// before an ID that it has already, and before another verb. So the messages of one ID
-// are carried out in their order.
+// before an ID that it has already. So the messages of one ID are carried out in their
+// order.
 func cut(arrived []*item) (first batch, rest []*item) {
-	class, bytes := "", 0
+	bytes := 0
 	ids := make(map[string]struct{}, min(len(arrived), batchItems))
 	for n, it := range arrived {
 		_, twice := ids[it.id]
-		mine := it.class()
 		full := n == batchItems || n > 0 && bytes+it.bytes > batchBytes
-		if full || mine != "" && (twice || class != "" && mine != class) {
+		if full || it.refusal == nil && twice {
 			return arrived[:n:n], arrived[n:]
 		}
-		if mine != "" {
-			class, ids[it.id] = mine, struct{}{}
+		if it.refusal == nil {
+			ids[it.id] = struct{}{}
 		}
 		bytes += it.bytes
 	}

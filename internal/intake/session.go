@@ -45,7 +45,7 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
 		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
 	}
-	one := &session{in: in, prefetch: in.prefetch, rules: rules{maxPayload: in.cfg.MaxPayload},
+	one := &session{in: in, prefetch: in.prefetch, rules: rules{maxPayload: in.cfg.MaxPayload, key: s.Key},
 		exchange: s.Refused, more: wake.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
 		closes: make(chan *amqp.Error, 1)}
 	if s.Target == "" {

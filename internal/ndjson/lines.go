@@ -16,9 +16,10 @@ import (
 
 // pipeLine is a line that holds a request.
 type pipeLine struct {
-	Verb     given[string] `json:"verb"`
-	Topic    given[string] `json:"topic"`
-	IfAbsent given[bool]   `json:"if_absent"`
+	Verb      given[string] `json:"verb"`
+	Topic     given[string] `json:"topic"`
+	IfAbsent  given[bool]   `json:"if_absent"`
+	IfPresent given[bool]   `json:"if_present"`
 	taskLine
 }
 
@@ -66,7 +67,7 @@ func (r *Request) fill(fields *pipeLine) error {
 		return errors.New("topic: is needed, here or with --topic")
 	}
 	if r.Verb == "schedule" || r.Verb == "reschedule" {
-		r.IfAbsent = fields.IfAbsent.value
+		r.IfAbsent, r.IfPresent = fields.IfAbsent.value, fields.IfPresent.value
 		return fields.taskLine.fill(r)
 	}
 	return nil

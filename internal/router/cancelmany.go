@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/duefleet/duefleet/internal/luascript"
@@ -43,9 +42,7 @@ func (r *Router) CancelMany(ctx context.Context, ids []string, maxPayload int) [
 		}
 		now := r.cancel(ctx, some, perScript)
 		if at := slices.IndexFunc(now, unreached); at >= 0 {
-			const why = "an earlier task of the same call failed, this one was not begun"
-			// %s, not %w: the cause may be ErrUncertain
-			away = fmt.Errorf("%w: %s: %s", task.ErrUnavailable, why, now[at].Error())
+			away = notBegun(now[at])
 		}
 		errs = append(errs, now...)
 	}
@@ -68,7 +65,7 @@ type cancelling struct {
 // cancelled has the findings of all tries about one task.
 type cancelled struct {
 	found bool
-	at    int64 // the time in ms, by the clock of its shard
+	at    int64 // the time in ms, by the clock of its new shard
 	begun bool  // the cancel is partly done
 	err   error
 }
@@ -171,9 +168,10 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 	return again, refusal
 }
 
-// add notes what a delete found.
+// add notes what a delete found. The last shard's time counts, the new shard's: a version
+// that is put there later counts as scheduled no earlier.
 func (c *cancelled) add(there bool, at int64) {
-	c.found, c.at, c.begun = c.found || there, max(c.at, at), true
+	c.found, c.at, c.begun = c.found || there, at, true
 }
 
 // noteCancels notes the cancels in the delivery histories, for the consumers.

@@ -3,11 +3,26 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
+
+const (
+	// moveAtOnce is how many tasks RescheduleMany handles before it starts the next ones.
+	moveAtOnce = 1000
+	// moveBytes limits the payloads that it reads from old shards at once.
+	moveBytes = 64 << 20
+)
+
+// Move asks for a new due time of one task.
+type Move struct {
+	ID   string
+	When task.When
+}
 
 // Reschedule gives a stored task a new due time and returns it in ms, also with
 // task.ErrReplicas. If there is no task it returns task.ErrNotFound. It fences and reads
@@ -16,44 +31,180 @@ import (
 //
 // If there is no task, nothing changes, although a consumer may have it.
 func (r *Router) Reschedule(ctx context.Context, id string, when task.When) (due int64, err error) {
-	ctx, probation := luascript.OnProbation(ctx)
-	m := shard.Move{Op: shard.NewOp(), ID: id, When: when, Term: r.term}
-	t := tries{router: r}
-	for t.next(ctx) {
-		due, t.err = r.rescheduleUnder(ctx, t.placement, m)
-	}
-	return due, probation.Judge(t.err)
+	one := r.reschedule(ctx, []Move{{id, when}})[0]
+	return one.Due, one.Err
 }
 
-func (r *Router) rescheduleUnder(ctx context.Context, p shard.Placement, m shard.Move) (int64, error) {
-	deadline, err := r.scripts.Deadline(ctx)
+// RescheduleMany does what Reschedule does, with a few round trips for each 1000 tasks. The
+// results are in the order of the moves. A later move of the same ID wins.
+// maxPayload is the largest payload, in bytes. If Redis can't be reached or doesn't answer,
+// RescheduleMany doesn't start the remaining moves: they get task.ErrUnavailable.
+func (r *Router) RescheduleMany(ctx context.Context, moves []Move, maxPayload int) []Scheduled {
+	results := make([]Scheduled, 0, len(moves))
+	var away error
+	for some := range slices.Chunk(moves, max(1, min(moveAtOnce, moveBytes/max(maxPayload, 1)))) {
+		if away != nil {
+			results = append(results, slices.Repeat([]Scheduled{{Err: away}}, len(some))...)
+			continue
+		}
+		now := r.reschedule(ctx, some)
+		if at := slices.IndexFunc(now, func(s Scheduled) bool { return unreached(s.Err) }); at >= 0 {
+			away = notBegun(now[at].Err)
+		}
+		results = append(results, now...)
+	}
+	return results
+}
+
+// rescheduling is one reschedule under way. It names moves by their indexes.
+type rescheduling struct {
+	router  *Router
+	moves   []shard.Move
+	results []Scheduled
+}
+
+func (r *Router) reschedule(ctx context.Context, moves []Move) []Scheduled {
+	ctx, probation := luascript.OnProbation(ctx)
+	s := rescheduling{router: r, moves: make([]shard.Move, len(moves)), results: make([]Scheduled, len(moves))}
+	for i, m := range moves {
+		s.moves[i] = shard.Move{Op: shard.NewOp(), ID: m.ID, When: m.When, Term: r.term}
+	}
+	todo := upTo(len(moves))
+	t := tries{router: r}
+	for t.next(ctx) {
+		todo, t.err = s.attempt(ctx, t.placement, todo)
+	}
+	s.fail(todo, t.err)
+	for i := range s.results {
+		s.results[i].Err = probation.Judge(s.results[i].Err)
+	}
+	return s.results
+}
+
+// attempt reschedules under one placement. It returns the moves to repeat under a newer
+// placement, and the refusal.
+func (s *rescheduling) attempt(ctx context.Context, p shard.Placement, todo []int) (again []int, refusal error) {
+	var moving, ready []int
+	for _, i := range todo {
+		m := &s.moves[i]
+		m.Shard, m.Moving, m.Fallback = p.New(m.ID), p.Moving(m.ID), nil
+		if m.Moving {
+			moving = append(moving, i)
+		} else {
+			ready = append(ready, i)
+		}
+	}
+	shown, again, refusal := s.readOld(ctx, p, moving)
+	ready = append(ready, shown...)
+	if len(ready) == 0 {
+		return again, refusal
+	}
+	slices.Sort(ready) // moves of one ID stay in their order
+	deadline, err := s.router.scripts.Deadline(ctx)
 	if err != nil {
-		return 0, err
+		return append(again, ready...), err
 	}
-	if !p.Moving(m.ID) {
-		return r.topic.Shard(p.New(m.ID)).Reschedule(ctx, p, deadline, m)
+	moves := make([]shard.Move, len(ready))
+	for n, i := range ready {
+		moves[n] = s.moves[i]
 	}
-	old := p.Old(m.ID)
-	there, err := r.topic.Shard(old).Fence(ctx, p, m.ID)
-	if err != nil {
-		return 0, err
+	var there []int // moves whose old copies must go
+	for n, r := range s.router.topic.Reschedule(ctx, p, deadline, moves) {
+		i := ready[n]
+		if outdated(r.Err) {
+			again, refusal = append(again, i), r.Err
+			continue
+		}
+		s.results[i] = Scheduled{r.Due, r.Err}
+		// After ErrReplicas a failover may still undo the move, so the old copy must stay.
+		gone := errors.Is(r.Err, task.ErrNotFound)
+		if moves[n].Moving && (r.Err == nil || gone && moves[n].Fallback != nil) {
+			there = append(there, i)
+		}
 	}
-	if there[0] != nil && there[0].Op == string(m.Op) {
-		return there[0].Due.UnixMilli(), nil // stored before the change began; a mover brings it along
+	s.closeOld(ctx, p, there)
+	return again, refusal
+}
+
+// readOld shows the placement to the old shards of moves and reads their tasks there. It
+// returns the moves that are ready for their new shards. If shards refuse the placement,
+// again has their moves. A task with the op of its move was rescheduled before the change
+// began; a mover brings it along.
+func (s *rescheduling) readOld(ctx context.Context, p shard.Placement, todo []int) (ready, again []int, refusal error) {
+	if len(todo) == 0 {
+		return nil, nil, nil
 	}
-	m.Moving, m.Fallback = true, there[0]
-	due, err := r.topic.Shard(p.New(m.ID)).Reschedule(ctx, p, deadline, m)
-	gone := errors.Is(err, task.ErrNotFound)
-	if err != nil && !gone || gone && m.Fallback == nil {
-		return due, err
+	batches, names := s.olds(p, todo)
+	for n, fenced := range s.router.topic.FenceAll(ctx, p, names) {
+		b := batches[n]
+		switch {
+		case outdated(fenced.Err):
+			again, refusal = append(again, b.entries...), fenced.Err
+			continue
+		case fenced.Err != nil:
+			s.fail(b.entries, fenced.Err)
+			continue
+		}
+		s.router.saw(b.key.shard, p, fenced.Cancelled)
+		for j, there := range fenced.Records {
+			i := b.entries[j]
+			switch {
+			case there == nil:
+				ready = append(ready, i)
+			case there.Err != nil:
+				s.results[i] = Scheduled{Err: there.Err}
+			case there.Op == string(s.moves[i].Op):
+				s.results[i] = Scheduled{Due: there.Due.UnixMilli()}
+			default:
+				s.moves[i].Fallback = there
+				ready = append(ready, i)
+			}
+		}
+	}
+	return ready, again, refusal
+}
+
+// closeOld removes the old copies of moves. The task is in its new shard by then, or was
+// there.
+func (s *rescheduling) closeOld(ctx context.Context, p shard.Placement, todo []int) {
+	if len(todo) == 0 {
+		return
 	}
 	luascript.CarriedOut(ctx)
-	closing := r.closeOld(ctx, p, shard.Names{Shard: old, IDs: []string{m.ID}})[0]
-	switch {
-	case errors.Is(closing, task.ErrReplicas):
-		return due, closing
-	case closing != nil:
-		return 0, closing
+	batches, names := s.olds(p, todo)
+	for n, err := range s.router.closeOld(ctx, p, names...) {
+		for _, i := range batches[n].entries {
+			switch {
+			case errors.Is(err, task.ErrReplicas):
+				s.results[i].Err = err
+			case err != nil:
+				s.results[i] = Scheduled{Err: luascript.Uncertain(err)}
+			}
+		}
 	}
-	return due, err
+}
+
+// olds groups moves by their old shards.
+func (s *rescheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Names) {
+	batches := group(todo, scriptTasks, func(i int) batchKey { return batchKey{shard: p.Old(s.moves[i].ID)} },
+		func(int) int { return 0 })
+	names := make([]shard.Names, len(batches))
+	for n, b := range batches {
+		names[n] = b.names(func(i int) string { return s.moves[i].ID })
+	}
+	return batches, names
+}
+
+func (s *rescheduling) fail(of []int, err error) {
+	for _, i := range of {
+		s.results[i] = Scheduled{Err: err}
+	}
+}
+
+// notBegun returns the error of tasks that weren't begun because an earlier one of the same
+// call failed with cause.
+func notBegun(cause error) error {
+	// %s, not %w: the cause may be ErrUncertain
+	return fmt.Errorf("%w: an earlier task of the same call failed, this one was not begun: %s", task.ErrUnavailable,
+		cause.Error())
 }

@@ -80,6 +80,7 @@ type known struct {
 	mu        sync.Mutex
 	placement shard.Placement         // Epoch 0: none read yet
 	fenced    map[int]shard.Placement // by shard: a placement that its fence has seen
+	cancelled int64                   // the last cancel of these shards by then, in ms
 }
 
 // Known returns the last known placement. Its Epoch is 0 if there is none.
@@ -181,7 +182,7 @@ func (r *Router) show(ctx context.Context, p shard.Placement, shards []int) map[
 		if at := unseen[i].Shard; fenced.Err != nil {
 			failed[at] = fenced.Err
 		} else {
-			r.saw(at, p)
+			r.saw(at, p, fenced.Cancelled)
 		}
 	}
 	return failed
@@ -200,10 +201,20 @@ func (r *Router) unseen(p shard.Placement, shards []int) (unseen []shard.Names) 
 	return unseen
 }
 
-func (r *Router) saw(shard int, p shard.Placement) {
+// saw notes that a shard has seen a placement, and the time of its last cancel before.
+// While p is in force, it deletes no moving task without the new shard.
+func (r *Router) saw(shard int, p shard.Placement, cancelled int64) {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	r.known.fenced[shard] = p
+	r.known.cancelled = max(r.known.cancelled, cancelled)
+}
+
+// cancelled returns the time of the last cancel that the fenced shards had, in ms.
+func (r *Router) cancelled() int64 {
+	r.known.mu.Lock()
+	defer r.known.mu.Unlock()
+	return r.known.cancelled
 }
 
 // closeOld removes the copies of moving tasks from their old shards, in one round trip.
@@ -269,8 +280,8 @@ type batch struct {
 type batchKey struct {
 	shard  int
 	op     shard.Op // of puts
-	absent bool     // entries with IfAbsent
-	moving bool     // entries that go from one shard to another in this change
+	mode   shard.Mode
+	moving bool // entries that go from one shard to another in this change
 }
 
 // group puts entries with the same key into batches of at most that many entries, and of

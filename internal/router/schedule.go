@@ -22,15 +22,15 @@ const (
 type Scheduled struct {
 	// Due in ms by Redis's clock. It is 0 with an error other than task.ErrReplicas.
 	Due int64
-	// Err is task.ErrExists for an entry with IfAbsent, task.ErrReplicas,
-	// task.ErrUncertain, task.ErrUnavailable, or Redis's.
+	// Err is task.ErrExists for an entry with IfAbsent, task.ErrNotFound for one with
+	// IfPresent, task.ErrReplicas, task.ErrUncertain, task.ErrUnavailable, or Redis's.
 	Err error
 }
 
 // Schedule stores tasks, in one round trip with one script for each 500 or so of a shard.
 // Entries must have different IDs. For entries that are moving it fences the old shards,
-// and asks them for entries with IfAbsent. Then it puts into the new shards, and at last
-// deletes from the old ones.
+// and asks them for entries with IfAbsent or IfPresent. Then it puts into the new shards,
+// and at last deletes from the old ones.
 func (r *Router) Schedule(ctx context.Context, entries []shard.Entry) []Scheduled {
 	return r.schedule(ctx, entries, nil)
 }
@@ -40,7 +40,7 @@ func (r *Router) Schedule(ctx context.Context, entries []shard.Entry) []Schedule
 func (r *Router) schedule(ctx context.Context, entries []shard.Entry, wanted func(i int) bool) []Scheduled {
 	ctx, probation := luascript.OnProbation(ctx)
 	s := scheduling{router: r, op: shard.NewOp(), entries: entries, wanted: wanted,
-		results: make([]Scheduled, len(entries)), todo: upTo(len(entries))}
+		results: make([]Scheduled, len(entries)), todo: upTo(len(entries)), old: map[int]bool{}}
 	t := tries{router: r}
 	for t.next(ctx) {
 		var puts []shard.Put
@@ -64,6 +64,7 @@ type scheduling struct {
 	results []Scheduled
 	wanted  func(i int) bool // nil: all are
 	todo    []int            // entries without a result
+	old     map[int]bool     // of entries with IfPresent: whether an old shard has the task
 	batches []*batch         // of the last puts
 }
 
@@ -111,9 +112,9 @@ func (s *scheduling) finish(ctx context.Context, p shard.Placement, results []sh
 }
 
 // beforeMove fences the old shards of entries that are moving. Two kinds of entries get
-// their results here: entries with IfAbsent that lie at their old shards, and entries whose
-// old shards can't be reached. All others stay in todo. If a shard refuses the placement,
-// beforeMove returns its error.
+// their results here. The tasks of some, with IfAbsent, lie at their old shards; the old
+// shards of others can't be reached. All others stay in todo. If a shard refuses the
+// placement, beforeMove returns its error.
 func (s *scheduling) beforeMove(ctx context.Context, p shard.Placement) error {
 	var left, moving, asked []int
 	for _, i := range s.todo {
@@ -121,14 +122,14 @@ func (s *scheduling) beforeMove(ctx context.Context, p shard.Placement) error {
 		switch {
 		case !p.Moving(e.ID):
 			left = append(left, i)
-		case e.IfAbsent:
+		case e.IfAbsent || e.IfPresent:
 			asked = append(asked, i)
 		default:
 			moving = append(moving, i)
 		}
 	}
 	shown, again, refusal := s.showOld(ctx, p, moving)
-	free, refused, err := s.absentAtOld(ctx, p, asked)
+	free, refused, err := s.askOld(ctx, p, asked)
 	if refusal == nil {
 		refusal = err
 	}
@@ -157,10 +158,11 @@ func (s *scheduling) showOld(ctx context.Context, p shard.Placement, todo []int)
 	return shown, again, refusal
 }
 
-// absentAtOld gives their results to entries whose tasks lie at their old shards, and
-// returns the others as free. A record with the op of this call was put before the change
-// began; a mover brings it along. A record that can't be read isn't from this call.
-func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, todo []int) (free, again []int,
+// askOld asks the old shards for tasks of entries with IfAbsent and IfPresent. It gives
+// entries with IfAbsent whose tasks lie there their results, and returns all others as free.
+// A record with the op of this call was put before the change began; a mover brings it
+// along. A record that can't be read isn't from this call.
+func (s *scheduling) askOld(ctx context.Context, p shard.Placement, todo []int) (free, again []int,
 	refusal error) {
 	if len(todo) == 0 {
 		return nil, nil, nil
@@ -176,13 +178,15 @@ func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, todo []
 			s.fail(b.entries, fenced.Err)
 			continue
 		}
+		s.router.saw(b.key.shard, p, fenced.Cancelled)
 		for j, there := range fenced.Records {
 			at := b.entries[j]
+			s.old[at] = there != nil
 			switch {
-			case there == nil:
-				free = append(free, at)
-			case there.Op == string(s.opOf(at)):
+			case there != nil && there.Op == string(s.opOf(at)):
 				s.results[at] = Scheduled{Due: there.Due.UnixMilli()}
+			case there == nil, s.entries[at].IfPresent:
+				free = append(free, at)
 			default:
 				s.results[at] = Scheduled{Err: task.ErrExists}
 			}
@@ -206,10 +210,22 @@ func (s *scheduling) afterMove(ctx context.Context, p shard.Placement, moving []
 
 func (s *scheduling) opOf(i int) shard.Op { return cmp.Or(s.entries[i].Op, s.op) }
 
+func (s *scheduling) modeOf(p shard.Placement, i int) shard.Mode {
+	switch e := &s.entries[i]; {
+	case e.IfAbsent:
+		return shard.Absent
+	case e.IfPresent && p.Moving(e.ID) && s.old[i]:
+		return shard.PresentAtOld
+	case e.IfPresent:
+		return shard.Present
+	}
+	return shard.Always
+}
+
 func (s *scheduling) group(p shard.Placement, todo []int, of shardOf) []*batch {
 	return group(todo, scriptTasks, func(i int) batchKey {
 		e := &s.entries[i]
-		return batchKey{shard: of(p, e.ID), op: s.opOf(i), absent: e.IfAbsent, moving: p.Moving(e.ID)}
+		return batchKey{shard: of(p, e.ID), op: s.opOf(i), mode: s.modeOf(p, i), moving: p.Moving(e.ID)}
 	}, func(i int) int { return len(s.entries[i].Body) })
 }
 
@@ -224,8 +240,11 @@ func (s *scheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Name
 }
 
 func (s *scheduling) putOf(b *batch) shard.Put {
-	put := shard.Put{Shard: b.key.shard, Op: b.key.op, Absent: b.key.absent, Moving: b.key.moving, Term: s.router.term,
+	put := shard.Put{Shard: b.key.shard, Op: b.key.op, Mode: b.key.mode, Moving: b.key.moving, Term: s.router.term,
 		Entries: make([]shard.Entry, len(b.entries))}
+	if put.Moving {
+		put.Cancelled = s.router.cancelled()
+	}
 	for i, at := range b.entries {
 		put.Entries[i] = s.entries[at]
 	}
@@ -241,6 +260,9 @@ func (s *scheduling) stored(b *batch, r shard.PutResult) (moving []int) {
 	for i, at := range b.entries {
 		if r.Due[i] == 0 {
 			s.results[at] = Scheduled{Err: task.ErrExists}
+			if b.key.mode != shard.Absent {
+				s.results[at].Err = task.ErrNotFound
+			}
 			continue
 		}
 		s.results[at] = Scheduled{r.Due[i], r.Err}

@@ -75,6 +75,7 @@ func (b *inbound) run(ctx context.Context) error {
 type inlet struct {
 	forward.Inlet
 	target string
+	key    intake.Key
 }
 
 // inlet returns the topic's intake; on is false while it takes nothing.
@@ -88,7 +89,8 @@ func (t *topic) inlet() (of inlet, on bool) {
 
 func inletOf(s config.Topic) inlet {
 	in := s.Intake
-	return inlet{target: s.Exchange, Inlet: forward.Inlet{
+	key := intake.Key{Header: in.ByHeader(), None: in.Key == config.IntakeKeyNone}
+	return inlet{target: s.Exchange, key: key, Inlet: forward.Inlet{
 		Exchange: in.Exchange, Type: in.Type, Queue: in.Queue, Refused: in.Refused(), Declare: s.Declare != nil,
 	}}
 }
@@ -130,7 +132,7 @@ func (t *topic) runIntake(ctx context.Context, of inlet) {
 	})
 	t.intake.Store(in)
 	defer t.intake.Store(nil)
-	s := intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target, Prepare: of.Prepare}
+	s := intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target, Key: of.key, Prepare: of.Prepare}
 	if of.Declare {
 		s.Bind = of.Bind
 	}

@@ -49,9 +49,9 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 	terms := positive[2:] // "" is none
 	reasons := []any{strings.Repeat("x", 65536)}
 	return map[string]accepted{
-		"put": {wake, []any{more, op, end, "", "1", "", "there", "+1", "\x00new", "put", "+1", "\x00"}, map[int][]any{
-			0: placements, 1: ops, 2: number, 3: {"x"}, 4: either, 5: terms, 6: ids, 7: whens, 8: {""}, 9: ids, 10: whens,
-			11: {""},
+		"put": {wake, []any{more, op, end, "", "1", "", "0", "there", "+1", "\x00new", "put", "+1", "\x00"}, map[int][]any{
+			0: placements, 1: ops, 2: number, 3: {"x"}, 4: either, 5: terms, 6: number, 7: ids, 8: whens, 9: {""},
+			10: ids, 11: whens, 12: {""},
 		}, false},
 		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", "", ""}, map[int][]any{
 			0: placements, 1: ops, 2: number, 4: whens, 5: either, 7: terms,
@@ -180,7 +180,7 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 	}
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
 	c.refuses("put", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()),
-		many([]any{more, string(NewOp()), c.notAfter(), "", "0", ""}, "a", "+1", "\x00"))
+		many([]any{more, string(NewOp()), c.notAfter(), "", "0", "", "0"}, "a", "+1", "\x00"))
 	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1", ""}, "there"))
 	c.refuses("settle", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks()},
 		many([]any{"-1", MaxBatch + 1}, "there"))

@@ -128,7 +128,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 	t.Parallel()
 	for name, begin := range map[string]func(c *sandbox) attempt{
 		"put": func(c *sandbox) attempt {
-			b := Put{Op: NewOp(), Absent: true, Entries: []Entry{entry("a", task.In(time.Hour))}}
+			b := Put{Op: NewOp(), Mode: Absent, Entries: []Entry{entry("a", task.In(time.Hour))}}
 			return func(notAfter int64) error {
 				r := c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
 				if r.Err == nil {

@@ -31,7 +31,8 @@ func (t *Topic) Delete(ctx context.Context, p Placement, deadline int64, batches
 type Withdrawal struct {
 	// There says which tasks were stored, in the order of the batch's IDs.
 	There []bool
-	// At is the time of the shard's server, in ms.
+	// At is the time of the cancel by the shard's clock, in ms; of an earlier cancel if the
+	// clock was set back since.
 	At int64
 	// Err is for the whole batch: a *MovedError, ErrLate, ErrSuperseded, ErrUnraised, or
 	// Redis's.

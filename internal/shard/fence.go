@@ -18,6 +18,8 @@ type Fenced struct {
 	// Records of the requested tasks, in order; nil for a task that isn't there. A record
 	// that can't be read has only its Err set.
 	Records []*Record
+	// Cancelled is the time of the shard's last cancel, in ms; 0: none.
+	Cancelled int64
 	// Err is for the whole shard: a *MovedError, or Redis's.
 	Err error
 }
@@ -46,18 +48,19 @@ func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced 
 	}
 	results := make([]Fenced, len(at))
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
-		records, err := t.fenced(reply, at[i])
-		results[i] = Fenced{Records: records, Err: wrapIf(err, "fence shard %d of topic %s", at[i].Shard, t.name)}
+		var err error
+		results[i], err = t.fenced(reply, at[i])
+		results[i].Err = wrapIf(err, "fence shard %d of topic %s", at[i].Shard, t.name)
 	}
 	return results
 }
 
-func (t *Topic) fenced(reply luascript.Reply, n Names) ([]*Record, error) {
+func (t *Topic) fenced(reply luascript.Reply, n Names) (Fenced, error) {
 	_, rest, err := answer(reply)
 	if err != nil {
-		return nil, err
+		return Fenced{}, err
 	}
-	records := make([]*Record, len(n.IDs))
+	f := Fenced{Cancelled: rest.Int(), Records: make([]*Record, len(n.IDs))}
 	for i, id := range n.IDs {
 		text, there := rest.TextIf()
 		if !there {
@@ -67,7 +70,7 @@ func (t *Topic) fenced(reply luascript.Reply, n Names) ([]*Record, error) {
 		if err != nil {
 			r = Record{Err: fmt.Errorf("read task %q: %w", id, err)}
 		}
-		records[i] = &r
+		f.Records[i] = &r
 	}
-	return records, rest.Err()
+	return f, rest.Err()
 }

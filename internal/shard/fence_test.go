@@ -15,7 +15,7 @@ func checked() map[string]func(c *sandbox, p Placement) error {
 			return c.tryPut(p, Put{Entries: []Entry{entry("put", task.Now())}}).Err
 		},
 		"put if absent": func(c *sandbox, p Placement) error {
-			return c.tryPut(p, Put{Absent: true, Entries: []Entry{entry("absent", task.Now())}}).Err
+			return c.tryPut(p, Put{Mode: Absent, Entries: []Entry{entry("absent", task.Now())}}).Err
 		},
 		"fence": func(c *sandbox, p Placement) error {
 			_, err := c.Shard(0).Fence(c.ctx(), p, "there")
@@ -168,7 +168,7 @@ func TestPutNotesOnlyMovingTasksInTheHandledIDs(t *testing.T) {
 	c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{entry("moving", task.Now())}}).Err)
 	c.ok(c.tryPut(c.p, Put{Entries: []Entry{entry("stays", task.Now()), entry("there", task.Now())}}).Err)
 	both := []Entry{entry("there", task.Now()), entry("new", task.Now())}
-	c.ok(c.tryPut(c.p, Put{Moving: true, Absent: true, Entries: both}).Err)
+	c.ok(c.tryPut(c.p, Put{Moving: true, Mode: Absent, Entries: both}).Err)
 	equal(t, "one that was to be absent, and was there, is noted", c.noted("there"), false)
 	equal(t, "one that was to be absent, and was, is noted", c.noted("new"), true)
 	equal(t, "moving is noted", c.noted("moving"), true)

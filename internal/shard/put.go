@@ -19,9 +19,9 @@ type Entry struct {
 	ID   string
 	When task.When
 	Body []byte
-	// IfAbsent stores the task only if none has its ID. It is for the Router, which puts
-	// such tasks in batches of their own.
-	IfAbsent bool
+	// IfAbsent stores the task only if none has its ID, IfPresent only if one has. They
+	// are for the Router, which puts such tasks in batches of their own.
+	IfAbsent, IfPresent bool
 	// Op makes a repeated call know the record of an earlier one: it then answers the same
 	// and stores nothing. The Router makes an op for entries without one.
 	Op Op
@@ -41,21 +41,39 @@ func whenArg(w task.When) string {
 
 // Put is one batch for one shard: at most MaxBatch entries.
 type Put struct {
-	Shard   int
-	Op      Op
-	Absent  bool // refuse entries whose task is there already
-	Moving  bool // all entries go from one shard to another in this change
-	Term    Term // of the intake that sends the batch
-	Entries []Entry
+	Shard  int
+	Op     Op
+	Mode   Mode
+	Moving bool // all entries go from one shard to another in this change
+	Term   Term // of the intake that sends the batch
+	// Cancelled is the time of the last cancel at the old shards of entries that are
+	// Moving, in ms. They count as scheduled no earlier.
+	Cancelled int64
+	Entries   []Entry
 	// Wanted reports whether somebody still waits for Entries[i]. It is asked just before
 	// each send, repeats included; unwanted entries are left out. nil: all are wanted.
 	Wanted func(i int) bool
 }
 
+// Mode says which entries of a batch a shard refuses.
+type Mode string
+
+const (
+	// Always stores all entries.
+	Always Mode = ""
+	// Absent refuses entries whose task is stored.
+	Absent Mode = "absent"
+	// Present refuses entries whose task isn't stored.
+	Present Mode = "present"
+	// PresentAtOld is Present for tasks that lie at their old shards. It refuses those that
+	// were in this shard during the present change and aren't any more.
+	PresentAtOld Mode = "old"
+)
+
 // PutResult is the result of one batch.
 type PutResult struct {
-	// Due in ms of each entry, in order. It is 0 for a task that exists already, and for
-	// an entry that the last send left out. It is set with task.ErrReplicas too.
+	// Due in ms of each entry, in order. It is 0 for a refused entry, and for one that the
+	// last send left out. It is set with task.ErrReplicas too.
 	Due []int64
 	// Err is for the whole batch: a *MovedError, ErrLate, ErrSuperseded, ErrUnraised, or
 	// Redis's.
@@ -103,13 +121,10 @@ func (s Shard) putCall(p *put, deadline int64) luascript.Call {
 // args returns the script's arguments for the entries that are still wanted; nil if none
 // is.
 func (p *put) args() []any {
-	b, mode := p.batch, ""
-	if b.Absent {
-		mode = "absent"
-	}
-	args := make([]any, 6, 6+3*len(b.Entries))
-	args[0], args[1], args[2], args[3], args[4] = p.placement, string(b.Op), luascript.DeadlineArg{}, mode, b.Moving
-	args[5] = b.Term.String()
+	b := p.batch
+	args := make([]any, 7, 7+3*len(b.Entries))
+	args[0], args[1], args[2], args[3] = p.placement, string(b.Op), luascript.DeadlineArg{}, string(b.Mode)
+	args[4], args[5], args[6] = b.Moving, b.Term.String(), b.Cancelled
 	p.sent = p.sent[:0]
 	for i := range b.Entries {
 		if b.Wanted == nil || b.Wanted(i) {

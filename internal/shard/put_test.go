@@ -55,7 +55,7 @@ func TestPutTakesATimeHoweverItIsWritten(t *testing.T) {
 	for _, form := range []string{"%d", "%d ", " %d", "\t%d\n", "%d.", "%d.000", "%de0", "%d0e-1", "%#x", "%#x ",
 		"000%d"} {
 		when := fmt.Sprintf(form, due)
-		args := []any{c.p.String(), string(NewOp()), c.notAfter(), "", "0", "", "a", when, body("")}
+		args := []any{c.p.String(), string(NewOp()), c.notAfter(), "", "0", "", "0", "a", when, body("")}
 		c.ok(c.eval("put", c.Shard(0).taskKeys(c.Shard(0).Wake()), args))
 		s := c.in("a", task.Waiting)
 		equal(t, fmt.Sprintf("due of %q", when), s.Due.UnixMilli(), due)
@@ -129,7 +129,7 @@ func TestPutIfAbsentRefusesWhatIsThereInWhateverState(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	absent := func(op Op, ids ...string) []int64 {
-		b := Put{Op: op, Absent: true}
+		b := Put{Op: op, Mode: Absent}
 		for _, id := range ids {
 			b.Entries = append(b.Entries, Entry{ID: id, When: task.In(time.Hour), Body: body("absent")})
 		}
@@ -165,7 +165,7 @@ func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
 	c.ok(r.Err)
 	equal(t, "payload", string(c.read("a").Payload), "second")
 	equal(t, "due", c.read("a").Next.UnixMilli(), r.Due[1])
-	r = c.tryPut(c.p, Put{Absent: true, Entries: two("b")})
+	r = c.tryPut(c.p, Put{Mode: Absent, Entries: two("b")})
 	c.ok(r.Err)
 	equal(t, "payload", string(c.read("b").Payload), "first")
 	equal(t, "the second exists", r.Due[1], 0)

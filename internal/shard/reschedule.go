@@ -7,8 +7,9 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Move describes one new due time; see Shard.Reschedule.
+// Move describes one new due time.
 type Move struct {
+	Shard  int
 	Op     Op
 	ID     string
 	When   task.When
@@ -20,11 +21,33 @@ type Move struct {
 	Term Term
 }
 
-// Reschedule gives a task a new due time and returns it in ms, also with
-// task.ErrReplicas. If there is no task it returns task.ErrNotFound.
-func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Move) (int64, error) {
-	status, rest, err := answer(s.topic.store.scripts.Run(ctx, s.rescheduleCall(p, deadline, m)))
-	err = wrapIf(err, "reschedule in shard %d of topic %s", s.n, s.topic.name)
+// MoveResult is the result of one Move.
+type MoveResult struct {
+	// Due in ms; with task.ErrReplicas too.
+	Due int64
+	// Err is task.ErrNotFound, task.ErrReplicas, a *MovedError, ErrLate, ErrSuperseded,
+	// ErrUnraised, or Redis's.
+	Err error
+}
+
+// Reschedule gives tasks new due times, in one round trip. The results are in the order of
+// the moves. Moves of one ID are carried out in their order.
+func (t *Topic) Reschedule(ctx context.Context, p Placement, deadline int64, moves []Move) []MoveResult {
+	calls, placement := make([]luascript.Call, len(moves)), p.String()
+	for i := range moves {
+		calls[i] = t.rescheduleCall(placement, deadline, &moves[i])
+	}
+	results := make([]MoveResult, len(moves))
+	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
+		due, err := t.moved(reply, moves[i].Shard)
+		results[i] = MoveResult{due, err}
+	}
+	return results
+}
+
+func (t *Topic) moved(reply luascript.Reply, shard int) (due int64, err error) {
+	status, rest, err := answer(reply)
+	err = wrapIf(err, "reschedule in shard %d of topic %s", shard, t.name)
 	if status == "" {
 		return 0, err
 	}
@@ -38,12 +61,19 @@ func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Mo
 	return at, err
 }
 
-func (s Shard) rescheduleCall(p Placement, deadline int64, m Move) luascript.Call {
-	fallback := ""
+// Reschedule is Topic.Reschedule of one task in this shard.
+func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Move) (int64, error) {
+	m.Shard = s.n
+	r := s.topic.Reschedule(ctx, p, deadline, []Move{m})[0]
+	return r.Due, r.Err
+}
+
+func (t *Topic) rescheduleCall(placement string, deadline int64, m *Move) luascript.Call {
+	fallback, s := "", t.Shard(m.Shard)
 	if m.Fallback != nil {
 		fallback = m.Fallback.raw
 	}
 	return luascript.Call{Script: "reschedule", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(),
-		Args: []any{p.String(), string(m.Op), luascript.DeadlineArg{}, m.ID, whenArg(m.When), m.Moving, fallback,
+		Args: []any{placement, string(m.Op), luascript.DeadlineArg{}, m.ID, whenArg(m.When), m.Moving, fallback,
 			m.Term.String()}}
 }

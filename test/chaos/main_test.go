@@ -17,6 +17,9 @@ import (
 var programs fleet.Binaries
 
 func TestMain(m *testing.M) {
+	if order := os.Getenv(appEnv); order != "" {
+		os.Exit(runApp(order))
+	}
 	flag.Parse()
 	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy traces every packet
 	code := fleet.RunTests(m, fleet.BuildConfig{}, &programs)

@@ -17,7 +17,7 @@ import (
 
 var (
 	soakLength = flag.Duration("soak", 2*time.Minute, "how long the soak mixes faults")
-	soakSeed   = flag.Uint64("seed", 0, "seed of the soak's schedule of faults; 0 draws one")
+	soakSeed   = flag.Uint64("seed", 0, "seed of the soak's faults, and of the whole application; 0 draws one")
 )
 
 // fault is a fault that a soak inflicts on one part for a while.

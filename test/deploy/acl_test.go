@@ -68,13 +68,14 @@ func (k *kept) documented(begin string) {
 	}
 	dir := k.t.TempDir()
 	_, port, _ := strings.Cut(k.server.Addr(), ":")
-	script := fmt.Sprintf("#!/bin/sh\nexec %s -e -p %s \"$@\"\n", redisCLI(k.t), port)
-	err := errors.Join(os.Symlink(absolute(k.t, filepath.Join(root, "deploy")), filepath.Join(dir, "deploy")),
-		os.WriteFile(filepath.Join(dir, "scanner.password"), []byte("least\n"), 0o600),
-		os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(script), 0o700)) //nolint:gosec // it is run
-	check.OK(k.t, err)
-	cmd := command(k.t, nil, "sh", "-c", line)
-	cmd.Dir, cmd.Env = dir, environ("PATH="+dir+":"+os.Getenv("PATH"))
+	// An alias, not a script in PATH. A file that was just written may be busy: a process that
+	// another test starts has it open for a moment. Then the shell would run the next
+	// redis-cli in PATH.
+	alias := fmt.Sprintf("alias redis-cli='%s -e -p %s'\n", redisCLI(k.t), port)
+	check.OK(k.t, errors.Join(os.Symlink(absolute(k.t, filepath.Join(root, "deploy")), filepath.Join(dir, "deploy")),
+		os.WriteFile(filepath.Join(dir, "scanner.password"), []byte("least\n"), 0o600)))
+	cmd := command(k.t, nil, "sh", "-c", alias+line)
+	cmd.Dir = dir
 	if said := must(k.t, cmd); strings.TrimSpace(said) != "OK" {
 		k.t.Fatalf("%s: %s", line, said)
 	}

@@ -33,6 +33,9 @@ func (m *machine) produce(t *rapid.T) {
 		id:   rapid.SampledFrom(m.ids).Draw(t, "id"), name: fmt.Sprint("v", m.named),
 		seen: map[taskView]bool{},
 	}
+	if o.verb == ifAbsent && m.named%4 < 2 {
+		o.verb = ifPresent
+	}
 	o.amqp = o.scheduled() && m.named%2 == 0
 	o.when = m.drawWhen(t)
 	o.began = m.steps + 1
@@ -65,11 +68,12 @@ func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 	}
 	var due time.Time
 	switch o.verb {
-	case schedule, ifAbsent:
+	case schedule, ifAbsent, ifPresent:
 		// The machine stops each actor before its own commands. Calls of Schedule may
 		// share a command that another goroutine sends; calls of ScheduleMany never do.
 		r := c.ScheduleMany(ctx, []producer.Request{{
 			Topic: topic, ID: o.id, When: when, Payload: []byte(o.name), IfAbsent: o.verb == ifAbsent,
+			IfPresent: o.verb == ifPresent,
 		}})[0]
 		due, o.err = r.Due, r.Err
 	case reschedule:

@@ -15,6 +15,7 @@ type verb string
 const (
 	schedule   verb = "schedule"
 	ifAbsent   verb = "schedule if absent"
+	ifPresent  verb = "schedule if present"
 	reschedule verb = "reschedule"
 	cancel     verb = "cancel"
 	get        verb = "get"
@@ -86,7 +87,9 @@ func (o *operation) String() string {
 func (o *operation) writes() bool { return o.verb != cancel && o.verb != get }
 
 // scheduled reports whether the operation brings a task of its own.
-func (o *operation) scheduled() bool { return o.verb == schedule || o.verb == ifAbsent }
+func (o *operation) scheduled() bool {
+	return o.verb == schedule || o.verb == ifAbsent || o.verb == ifPresent
+}
 
 // surely reports whether the operation returned and certainly took effect.
 func (o *operation) surely() bool { return o.ended > 0 && !o.crashed && o.err == nil && o.verb != get }
@@ -295,6 +298,10 @@ func (m *model) answered(o *operation, p *snapshot, now int64) error {
 	case ifAbsent:
 		if !o.gone {
 			return fmt.Errorf("%v replaced a task", o)
+		}
+	case ifPresent:
+		if !o.others {
+			return fmt.Errorf("%v replaced no task", o)
 		}
 	}
 	return m.due(o, p, now, seen)

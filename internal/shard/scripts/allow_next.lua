@@ -6,7 +6,8 @@
 -- KEYS  history
 -- ARGV  due and scheduled (ms, of the delivery), next (ms; "": it is to be parked),
 --       window (ms)
--- Returns {"ok", next (ms)}; {"over"}: the producer has cancelled or replaced the task.
+-- Returns {"ok", next (ms)}, which is later than asked for if another version of the task
+--       has a delivery due then; {"over"}: the producer has cancelled or replaced the task.
 -- Executed twice: the same, unless the producer changed it in between; a long
 --       history is pruned further.
 expect(1, 4)
@@ -15,14 +16,22 @@ whole('due', due)
 whole('scheduled', scheduled)
 if ARGV[3] ~= '' then whole('next', ARGV[3]) end
 local start = chain_start_of(due, scheduled)
-if superseded(start) then return {'over'} end
+if superseded(scheduled, start) then return {'over'} end
 may(history, 'HSET', 'PTTL', 'PEXPIRE', 'HLEN', 'HGETALL', 'HDEL')
 if ARGV[3] == '' then
   prune(window, window)
   return {'ok', 0}
 end
 local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
-redis.call('HSET', history, 'r' .. string.format('%.0f', next), string.format('%.0f ', start) .. scheduled)
+-- two versions whose deliveries were due at one time would take each other's place here
+local link, field, there = string.format('%.0f ', start) .. scheduled
+repeat
+  field = 'r' .. string.format('%.0f', next)
+  there = redis.call('HGET', history, field)
+  local free = not there or there == link
+  if not free then next = next + 1 end
+until free
+redis.call('HSET', history, field, link)
 raise('newest', start)
 keep(math.max(next - now, 0) + window)
 prune(window, window)

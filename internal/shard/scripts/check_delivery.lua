@@ -4,8 +4,9 @@
 -- KEYS  history
 -- ARGV  due and scheduled (ms, of the delivery), remember (1; 0: write nothing), window
 --       (ms)
--- Returns "run"; "done": it was handled within the window; "over": its consumer
---       stored it, and the producer has cancelled or replaced the task since.
+-- Returns "run"; "done": it was handled within the window; "over": the producer has
+--       cancelled the task since, or its consumer stored it and the producer has replaced
+--       the task since.
 -- Executed twice: the same answer.
 expect(1, 4)
 whole('due', ARGV[1])
@@ -16,7 +17,7 @@ local due = ARGV[1]
 local done = redis.call('HGET', history, due)
 if ARGV[3] == '1' and done and done ~= '0' then return 'done' end
 local start = chain_start_of(due, ARGV[2])
-if start ~= tonumber(due) and superseded(start) then return 'over' end
+if superseded(ARGV[2], start ~= tonumber(due) and start) then return 'over' end
 if ARGV[3] == '1' then
   may(history, 'HSET', 'PTTL', 'PEXPIRE')
   redis.call('HSETNX', history, due, 0)

@@ -4,7 +4,8 @@
 -- KEYS  due, task, fence, handled
 -- ARGV  placement, not_after (ms), handled (1: note the IDs there, else 0), term (of the
 --       intake; "": none), id...
--- Returns {"ok", for each id 1: it was there, or 0, then now (ms)};
+-- Returns {"ok", for each id 1: it was there, or 0, then at (ms): now, or the time of an
+--       earlier cancel if the clock was set back since};
 --       {"moved", placement}, {"superseded", term}, {"unraised", term} or
 --       {"late", now} with nothing written.
 -- Executed twice: the second time finds nothing. So a caller that retries after a
@@ -19,12 +20,13 @@ local other = other_term(KEYS[3], ARGV[4])
 if other then return other end
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
-local answer = {'ok'}
+local at, answer = math.max(now, last_cancel), {'ok'}
+if at > last_cancel then redis.call('HSET', KEYS[3], 'cancelled', at) end
 for i = 5, #ARGV do
   local id = ARGV[i]
   answer[#answer + 1] = redis.call('ZREM', KEYS[1], id)
   redis.call('HDEL', KEYS[2], id)
   if ARGV[3] == '1' then redis.call('SADD', KEYS[4], id) end
 end
-answer[#answer + 1] = now
+answer[#answer + 1] = at
 return answer

@@ -2,10 +2,16 @@
 -- It returns nil to go on. If this shard has seen a newer placement, it returns the
 -- caller's whole reply; also for another one of the same epoch, as after a failover that
 -- lost one of them.
+-- last_cancel is then the time of the shard's last cancel, in ms. A version that is put
+-- after it is scheduled no earlier, also after the clock was set back: consumers compare
+-- the two (see lib_history).
+local last_cancel = 0
 local function fenced(fence, handled, placement)
   may(fence, 'HSET', 'HDEL')
   may(handled, 'UNLINK')
-  local seen = redis.call('HGET', fence, 'placement')
+  local known = redis.call('HMGET', fence, 'placement', 'cancelled')
+  local seen = known[1]
+  last_cancel = tonumber(known[2] or 0)
   if seen == placement then return nil end
   placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then

@@ -4,7 +4,8 @@
 --                 the producer's version), and when that version was scheduled, since
 --                 the producer may store another one of the same due
 --   newest        the latest chain start seen
---   cancelled     ms of the last cancel
+--   cancelled     ms of the last cancel, by the clock of the task's shard. A version that
+--                 was scheduled before is over.
 --   swept         how far the hash is pruned
 local history = KEYS[1]
 
@@ -17,11 +18,12 @@ local function chain_start_of(due, scheduled)
   return tonumber(of == scheduled and start or due)
 end
 
--- superseded reports whether a chain is superseded: the producer has cancelled it, or
+-- superseded reports whether a version is superseded: the producer has cancelled it since
+-- it was scheduled. Its chain, which has a start, is superseded too if the producer
 -- replaced it by one that was delivered.
-local function superseded(start)
+local function superseded(scheduled, start)
   local p = redis.call('HMGET', history, 'newest', 'cancelled')
-  return tonumber(p[1] or 0) > start or tonumber(p[2] or 0) > start
+  return tonumber(p[2] or 0) > tonumber(scheduled) or start and tonumber(p[1] or 0) > start
 end
 
 local function raise(field, ms)

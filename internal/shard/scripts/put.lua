@@ -2,26 +2,30 @@
 -- uses: args rights clock fence term when out wake
 -- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
--- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
---       while the tasks are moving, else 0), term (of the intake; "": none), then for
---       each task: id, when, body. A body that begins with byte 2 is stored in format
---       2, others in format 1.
--- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
+-- ARGV  placement, op (6 bytes), not_after (ms), mode ("", "absent", "present", or
+--       "old": the old shard has the tasks, and they are present), moving (1
+--       while the tasks are moving, else 0), term (of the intake; "": none), cancelled
+--       (ms of the last cancel at the old shards; 0: none), then for each task: id,
+--       when, body. A body that begins with byte 2 is stored in format 2, others in
+--       format 1.
+-- Returns {"ok", due...}, where 0 stands for "exists" (mode absent) or "none" (modes
+--       present and old);
 --       {"moved", placement}, {"superseded", term}, {"unraised", term} or
 --       {"late", now} with nothing written.
 --       A task due now becomes due a ms later if it replaces one that was due, and
 --       claimed, in the same ms: consumers tell deliveries apart by their due.
 -- Executed twice: a record of the same op stays as it is and gives the same answer,
 --       so only a task delivered in between is put again.
-expect(5, 6, 3)
-local ARGV, placement, op, absent = ARGV, ARGV[1], ARGV[2], ARGV[4] == 'absent'
-local not_after, moving = whole('not_after', ARGV[3]), ARGV[5] == '1'
+expect(5, 7, 3)
+local ARGV, placement, op, mode = ARGV, ARGV[1], ARGV[2], ARGV[4]
+local absent, present = mode == 'absent', mode == 'present' or mode == 'old'
+local not_after, moving, cancelled = whole('not_after', ARGV[3]), ARGV[5] == '1', whole('cancelled', ARGV[7])
 sized('op', op, 6, 6)
-either('mode', ARGV[4], '', 'absent')
+if not present then either('mode', mode, '', 'absent') end
 either('moving', ARGV[5], '0', '1')
 -- the checks are inlined: a call for each task costs too much
 local ids, dues, scores_of, formats, n = {}, {}, {}, {}, 0
-for i = 7, #ARGV, 3 do
+for i = 8, #ARGV, 3 do
   local id = ARGV[i]
   if id == '' or #id > 255 then sized('id', id, 1, 255) end
   local first = string.byte(ARGV[i + 2])
@@ -47,6 +51,7 @@ local head = earliest(KEYS[1]) -- a read, so before the first write
 may(KEYS[1], 'ZADD', 'ZSCORE')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SADD')
+if mode == 'old' then may(KEYS[4], 'SISMEMBER') end
 may(KEYS[5], 'SPUBLISH')
 local other = other_term(KEYS[3], ARGV[6])
 if other then return other end
@@ -54,13 +59,15 @@ local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
 local scores, records, put, first, fresh = {}, {}, {}, math.huge, {}
-local scheduled, at = struct.pack('>I6', now) .. op, 0
+local scheduled, at = struct.pack('>I6', math.max(now, last_cancel, cancelled)) .. op, 0
 for i = 1, n do
   local id = ids[i]
   if answer[i + 1] then
     -- the first execution of this call has stored it
   elseif absent and (stored[i] or fresh[id]) then
     answer[i + 1] = 0
+  elseif present and not stored[i] and (mode == 'present' or redis.call('SISMEMBER', KEYS[4], id) == 1) then
+    answer[i + 1] = 0 -- a task that was here, and isn't any more, is gone from the old shard too
   else
     local due = dues[i]
     if due == now and stored[i] and out_now(id, stored[i]) then
@@ -70,7 +77,7 @@ for i = 1, n do
     if absent then fresh[id] = true end
     if due < first then first = due end
     scores[at + 1], scores[at + 2] = scores_of[i], id
-    records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[6 + 3 * i]
+    records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[7 + 3 * i]
     at = at + 2
     if moving then put[at / 2] = id end
   end

@@ -1,0 +1,71 @@
+package router
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestAVersionAfterACancelIsNewer although Redis's clock was set back by an hour after the
+// cancel, and although the version is put into another shard. A version before the cancel
+// is over.
+func TestAVersionAfterACancelIsNewer(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]shard.Entry{"stored": entry("a", task.In(time.Hour)),
+		"stored if absent": {ID: "a", When: task.In(time.Hour), Body: []byte{0}, IfAbsent: true}} {
+		for how, between := range map[string]func(c *sandbox){
+			"in its shard":                  func(*sandbox) {},
+			"while the shard count changes": func(c *sandbox) { c.begin(2); c.Router("orders").Assume(c.p) },
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				c := newSandbox(t, 1)
+				if next := (shard.Placement{Epoch: 1, Shards: 2, Previous: 1, Phase: shard.Migrating}); !next.Moving(e.ID) {
+					t.Fatal("the task doesn't move")
+				}
+				c.put(task.In(time.Hour), e.ID)
+				before := delivered(c.read(e.ID))
+				ahead := c.now() + time.Hour.Milliseconds()
+				c.ok(c.rdb.HSet(c.ctx(), c.key("fence", 0), "cancelled", ahead).Err())
+				c.ok(c.Router("orders").Cancel(c.ctx(), e.ID))
+				between(c)
+				c.ok(c.Router("orders").Schedule(c.ctx(), []shard.Entry{e})[0].Err)
+				s, err := c.Shard(c.p.New(e.ID)).Read(c.ctx(), c.p, e.ID)
+				c.ok(err)
+				if got := s.Scheduled.UnixMilli(); got < ahead {
+					t.Errorf("scheduled %d ms before the cancel", ahead-got)
+				}
+				for d, want := range map[shard.Delivered]shard.Disposition{before: shard.Over, delivered(s): shard.Run} {
+					got, err := c.CheckDelivery(c.ctx(), d, time.Hour)
+					c.ok(err)
+					check.Equal(t, "disposition", got, want)
+				}
+			})
+		}
+	}
+}
+
+func delivered(s shard.Stored) shard.Delivered {
+	return shard.Delivered{ID: s.ID, Due: s.Due.UnixMilli(), Scheduled: s.Scheduled.UnixMilli()}
+}
+
+// TestACancelWithoutATaskReachesItsDelivery: the task was delivered and isn't stored.
+func TestACancelWithoutATaskReachesItsDelivery(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	c.put(task.Now(), "b")
+	d := delivered(c.read("b"))
+	c.delete("b")
+	wait.For(t, "the next millisecond", func() bool { return c.now() > d.Scheduled })
+	if err := c.Router("orders").Cancel(c.ctx(), "b"); !errors.Is(err, task.ErrNotFound) {
+		t.Fatalf("cancelled %v", err)
+	}
+	got, err := c.CheckDelivery(c.ctx(), d, time.Hour)
+	c.ok(err)
+	check.Equal(t, "disposition", got, shard.Over)
+}
