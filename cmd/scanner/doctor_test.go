@@ -174,10 +174,10 @@ func TestConsulAwayIsOneDegradedState(t *testing.T) {
 	o.worksBy("one", documents, balance.Member{Away: true, Errors: map[string]string{"": "consul answers 500"}})
 	o.worksBy("two", documents, balance.Member{})
 	code, text := o.call("status", "--exit-code")
-	const degraded = "1 of 2 scanners can't read the source of topics: their last good settings stay in force, and " +
-		"changes wait: consul answers 500"
+	const degraded = "scanner one: the source of topics can't be read, the last good settings stay in force: consul " +
+		"answers 500"
 	if code != cli.Unhealthy || strings.Count(text, "consul answers 500") != 2 ||
-		!strings.Contains(text, "! degraded: "+degraded+"\n") || !strings.HasSuffix(text, "not healthy: "+degraded+"\n") {
+		!strings.Contains(text, "! "+degraded+"\n") || !strings.HasSuffix(text, "not healthy: "+degraded+"\n") {
 		t.Errorf("code %d: %s", code, text)
 	}
 	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "fail: degraded: "+degraded) ||

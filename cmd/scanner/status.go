@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -43,18 +44,13 @@ func (f *statusFlags) print(cmd *cobra.Command, store *shard.Store) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
 	if f.format.Format == cli.JSON {
 		err = cli.PrintJSON(cmd.OutOrStdout(), status, "  ")
 	} else {
-		err = printStatus(cmd.OutOrStdout(), status, f.shards, now)
+		err = printStatus(cmd.OutOrStdout(), status, f.shards, time.Now())
 	}
-	if reasons := status.Reasons(now); err == nil && f.judged && len(reasons) > 0 {
-		texts := make([]string, len(reasons))
-		for i, r := range reasons {
-			texts[i] = r.String()
-		}
-		err = fmt.Errorf("%w: %s", cli.ErrUnhealthy, strings.Join(texts, "; "))
+	if err == nil && f.judged && status.Status != problem.Healthy {
+		err = fmt.Errorf("%w: %s", cli.ErrUnhealthy, strings.Join(status.Reasons(), "; "))
 	}
 	return err
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// printStatus prints a status as text: warnings, each topic, its shards if shards is set,
+// printStatus prints a status as text: problems, each topic, its shards if shards is set,
 // and the members.
 func printStatus(out io.Writer, s admin.Status, shards bool, now time.Time) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-	printWarnings(w, s)
+	printProblems(w, s)
 	for _, t := range s.Topics {
 		printTopic(w, t, shards, now)
 	}
@@ -31,15 +31,13 @@ func printStatus(out io.Writer, s admin.Status, shards bool, now time.Time) erro
 	return w.Flush()
 }
 
-// printWarnings prints the warnings about durability, and why the fleet is degraded.
-func printWarnings(w io.Writer, s admin.Status) {
-	for _, h := range s.Warnings {
-		fmt.Fprintln(w, "! redis is set to lose tasks that it acknowledged: "+cli.OneLine(h))
+// printProblems prints the problems that aren't shown with a topic.
+func printProblems(w io.Writer, s admin.Status) {
+	lines := s.Lines()
+	for _, line := range lines {
+		fmt.Fprintln(w, "! "+cli.OneLine(line))
 	}
-	for _, d := range s.Degraded {
-		fmt.Fprintln(w, "! degraded: "+cli.OneLine(d))
-	}
-	if len(s.Warnings)+len(s.Degraded) > 0 {
+	if len(lines) > 0 {
 		fmt.Fprintln(w)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -49,7 +50,8 @@ var fleetStatus = admin.Status{Topics: []admin.TopicStatus{stableTopic, movingTo
 // TestStatusAsText compares the text of a status with testdata.
 func TestStatusAsText(t *testing.T) {
 	t.Parallel()
-	unsafe := admin.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}
+	unsafe := admin.Status{Fleet: members[:1],
+		Problems: []problem.Problem{problem.Unsafe([]string{"127.0.0.1:6379 evicts tasks at maxmemory"})}}
 	for name, c := range map[string]struct {
 		status admin.Status
 		shards bool

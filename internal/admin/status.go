@@ -12,20 +12,20 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
 // Status is the status of a fleet; it is read from Redis alone.
 type Status struct {
-	Topics []TopicStatus    `json:"topics"`
-	Fleet  []balance.Member `json:"fleet"`
-	// Warnings are the ways in which Redis is set to lose acknowledged tasks, as the
-	// live scanners report them.
-	Warnings []string `json:"warnings,omitempty"`
-	// Degraded says, in one line, that some scanners can't read the source of topics. All
-	// topics are still delivered.
-	Degraded []string `json:"degraded,omitempty"`
+	// Status is the verdict on Problems: healthy, degraded or broken.
+	Status problem.Severity `json:"status"`
+	// Problems merges the problems of the live scanners and those that Redis shows. The
+	// worse ones come first.
+	Problems []problem.Problem `json:"problems"`
+	Topics   []TopicStatus     `json:"topics"`
+	Fleet    []balance.Member  `json:"fleet"`
 }
 
 // TopicStatus is the status of one topic.
@@ -80,22 +80,22 @@ type TopicStatus struct {
 	// Source is the recorded source of the topic's document: "file", or "consul:" and the
 	// prefix there. It is "" if there is none or this user may not read it.
 	Source string `json:"source,omitempty"`
-	// Notes say why the topic isn't served normally, as its scanners report it.
+	// Notes are the texts of the topic's problems, without those that its counts show.
 	Notes []string `json:"notes,omitempty"`
 
-	kinds map[string]Kind // by note; a note without one is Stored
+	found []problem.Problem // what Redis shows of the topic
 }
 
-// note adds a note, once.
-func (s *TopicStatus) note(kind Kind, text string) {
-	if slices.Contains(s.Notes, text) {
-		return
+// note adds a problem of the topic. facts are names and values in turn.
+func (s *TopicStatus) note(kind problem.Kind, text string, facts ...any) {
+	p := problem.New(kind, s.Topic, text)
+	for i := 0; i+1 < len(facts); i += 2 {
+		if p.Facts == nil {
+			p.Facts = map[string]string{}
+		}
+		p.Facts[fmt.Sprint(facts[i])] = fmt.Sprint(facts[i+1])
 	}
-	s.Notes = append(s.Notes, text)
-	if s.kinds == nil {
-		s.kinds = map[string]Kind{}
-	}
-	s.kinds[text] = kind
+	s.found = append(s.found, p)
 }
 
 // Change is the progress of a change of the shard count.
@@ -115,7 +115,6 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	if s.Fleet, err = balance.Members(ctx, store); err != nil {
 		return s, err
 	}
-	s.Warnings, s.Degraded = warnings(s.Fleet), degraded(s.Fleet)
 	known, err := store.Topics(ctx)
 	if err != nil {
 		return s, err
@@ -132,17 +131,19 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 		}
 		if shard.Definite(err) && !shard.Denied(err) && topic == "" {
 			// the others can be read
-			t, err = TopicStatus{Topic: name, PerShard: []shard.Stats{}, Notes: []string{err.Error()}}, nil
+			t = TopicStatus{Topic: name, PerShard: []shard.Stats{}}
+			t.note(problem.TopicUnreadable, err.Error())
+			err = nil
 		}
 		if err != nil {
 			return s, err
 		}
-		t.listen(s.Fleet)
 		t.hear(s.Fleet)
 		s.Topics = append(s.Topics, t)
 	}
-	for i := range s.Fleet {
-		s.Fleet[i].Topics = nil // it is in the topics
+	s.judge(time.Now(), topic)
+	for i := range s.Fleet { // they are in the topics and in the problems
+		s.Fleet[i].Topics, s.Fleet[i].Problems = nil, nil
 	}
 	return s, nil
 }
@@ -171,7 +172,7 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 		return out, err
 	}
 	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
-		out.Notes = append(out.Notes, err.Error())
+		out.note(problem.PlacementForked, err.Error())
 	} else if err = out.leaveOut(err); err != nil {
 		return out, err
 	}
@@ -180,8 +181,8 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 		return out, err
 	}
 	if out.Orphans = orphans.Tasks; out.Orphans > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them "+
-			"within minutes and recover them", out.Orphans))
+		out.note(problem.TasksOrphaned, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them "+
+			"within minutes and recover them", out.Orphans), "tasks", out.Orphans)
 	}
 	return out, out.count(t.Stats(ctx, p.Scanned()))
 }
@@ -204,9 +205,9 @@ func (s *TopicStatus) count(stats []shard.Stats, unread error) error {
 		}
 	}
 	if s.Phase == shard.Removed {
-		s.Notes = append(s.Notes, fmt.Sprintf("its removal was interrupted, and %d tasks lie still: "+
+		s.note(problem.RemovalInterrupted, fmt.Sprintf("its removal was interrupted, and %d tasks lie still: "+
 			"`scanner topic rm %s` finishes it, or brings the topic back if there are tasks; --purge removes them", s.Pending,
-			s.Topic))
+			s.Topic), "tasks", s.Pending)
 	}
 	return nil
 }
@@ -236,8 +237,8 @@ func (s *TopicStatus) noteUnreadable() {
 	for i, u := range s.Unreadable {
 		shards[i] = u.Shard
 	}
-	s.Notes = append(s.Notes, fmt.Sprintf("%s can't be read, so the counts are too low: %s", shard.ShardNames(shards),
-		s.Unreadable[0].Error))
+	s.note(problem.ShardsUnreadable, fmt.Sprintf("%s can't be read, so the counts are too low: %s",
+		shard.ShardNames(shards), s.Unreadable[0].Error), "shards", len(shards))
 }
 
 // readChange returns the progress of a change, without the shards that an
@@ -278,12 +279,13 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	s.Median, s.Worst = all.Lateness.Quantile(.5).Seconds(), all.Lateness.Quantile(.99).Seconds()
 	if s.Paused {
 		s.PausedUntil, s.PausedReason = all.PausedUntil, all.PausedReason
-		s.note(Paused, s.pause())
+		s.note(problem.TopicPaused, s.pause(), "tasks", s.Backlog)
 	}
 	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
 		s.overdue(all.UnreadableSince)
-		s.note(Unread, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format than these "+
-			"scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks))
+		s.note(problem.RecordsUnreadable, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format "+
+			"than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks),
+			"tasks", s.UnreadableTasks)
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
 	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked &&
@@ -291,7 +293,8 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 		s.Oldest = since
 	}
 	if s.Retrying, s.RetryReason = all.Retrying, all.RetryReason; s.Retrying > 0 {
-		s.note(Retries, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason))
+		s.note(problem.TasksRetried, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason),
+			"tasks", s.Retrying, "reason", s.RetryReason)
 	}
 }
 
@@ -323,45 +326,4 @@ func (s *TopicStatus) pause() string {
 		until = s.PausedUntil.UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("%s: nothing is delivered until %s; %d tasks are due", text, until, s.Backlog)
-}
-
-// listen adds the live scanners' remarks about the topic, each once.
-func (s *TopicStatus) listen(fleet []balance.Member) {
-	for _, m := range balance.Live(fleet) {
-		if why := m.Troubles[s.Topic]; why != "" {
-			s.note(Unserved, why)
-		}
-		if why := m.Errors[s.Topic]; why != "" {
-			s.note(Configuration, why)
-		}
-		if why := m.Errors[""]; why != "" && !m.Away {
-			s.note(Configuration, why)
-		}
-	}
-}
-
-// degraded says in one line how many live scanners can't read the source of topics. It
-// gives the reason of the first.
-func degraded(fleet []balance.Member) []string {
-	live, away, why := balance.Live(fleet), 0, ""
-	for _, m := range live {
-		if m.Away {
-			away++
-			why = cmp.Or(why, m.Errors[""])
-		}
-	}
-	if away == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%d of %d scanners can't read the source of topics: their last good settings stay in "+
-		"force, and changes wait: %s", away, len(live), why)}
-}
-
-// warnings collects the live scanners' remarks about Redis, each once.
-func warnings(fleet []balance.Member) (all []string) {
-	for _, m := range balance.Live(fleet) {
-		all = append(all, m.Warnings...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -60,15 +61,20 @@ type Member struct {
 	Documents uint64 `json:"config_documents,string,omitempty"`
 	// Errors has the configuration errors by topic; "" stands for the source as a whole.
 	Errors map[string]string `json:"config_errors,omitempty"`
-	// Troubles holds the reason why a topic isn't served now, by topic. Blocked has the
-	// kind of problem by topic, but only for problems that waiting doesn't fix.
+	// Problems has everything that the member has found. It is nil only if the member's
+	// version reports texts alone: Troubles, Warnings, Refused and Errors.
+	Problems []problem.Problem `json:"problems,omitzero"`
+	// Troubles holds the reason why a topic isn't served now, by topic, for version 0.1.
+	// Blocked has the kind of problem by topic, but only for problems that waiting doesn't
+	// fix.
 	Troubles map[string]string `json:"troubles,omitempty"`
 	Blocked  map[string]string `json:"blocked,omitempty"`
 	// Applying names the topics whose newest settings RabbitMQ has neither accepted nor
 	// refused so far.
 	Applying []string `json:"applying,omitempty"`
 
-	Warnings []string `json:"warnings,omitempty"` // Redis's settings that can lose acknowledged tasks
+	// Warnings are Redis's settings that can lose acknowledged tasks, for version 0.1.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Members lists the scanners that sent a heartbeat recently, the oldest heartbeat first.
@@ -127,7 +133,9 @@ type State struct {
 	// Answered is when the last heartbeat was answered; zero if none was.
 	Answered time.Time
 	// Failure is why the newest heartbeat was not answered, with advice; "" if it was.
+	// Cause is that error; nil if it was.
 	Failure string
+	Cause   error
 }
 
 // NewHeartbeat returns a Heartbeat. It starts nothing; Run does.
@@ -185,7 +193,7 @@ func (h *Heartbeat) beat(parent context.Context) {
 func (h *Heartbeat) fail(ctx context.Context, err error) {
 	state, advice := h.State(), h.cfg.Advice(err.Error())
 	first := state.Failure == ""
-	state.Failure = err.Error() + advice
+	state.Failure, state.Cause = err.Error()+advice, err
 	h.state.Store(&state)
 	if first || (advice != "" && advice != h.advised) {
 		h.advised = advice

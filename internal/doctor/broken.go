@@ -9,35 +9,33 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/task"
 )
 
 // examineBroken reports each document with mistakes once, and names the scanners that
 // refuse it.
-func (p Target) examineBroken(ctx context.Context, r *report, docs documents, live []balance.Member) {
+func (p Target) examineBroken(ctx context.Context, r *report, docs documents, fleet fleetView) {
 	for _, name := range slices.Sorted(maps.Keys(docs.broken)) {
 		doc := docs.broken[name]
-		r.fail("topic "+name+" document", p.fixDocument(ctx, doc), "%v%s", doc.Err, refusing(live, name))
+		r.fail("topic "+name+" document", p.fixDocument(ctx, doc), "%v%s", doc.Err, refusing(fleet, name))
 	}
 }
 
 // refusing names the members that refuse a topic's document.
-func refusing(live []balance.Member, topic string) string {
+func refusing(fleet fleetView, topic string) string {
 	var names []string
-	for _, m := range live {
-		if m.Errors[topic] != "" {
-			names = append(names, m.Instance)
+	for _, p := range fleet.of(problem.DocumentRefused) {
+		if p.Topic == topic {
+			names = p.Nodes
 		}
 	}
-	switch len(names) {
-	case 0:
+	if len(names) == 0 {
 		return ""
-	case 1:
-		return fmt.Sprintf("; scanner %s refuses it, and uses the last good one if there is one", names[0])
 	}
-	return fmt.Sprintf("; scanners %s refuse it, and use the last good one if there is one", strings.Join(names, ", "))
+	return "; " + scanners(names, "refuses it, and uses the last good one if there is one",
+		"refuse it, and use the last good one if there is one")
 }
 
 // fixDocument returns the command that fixes all mistakes of a document. If the history

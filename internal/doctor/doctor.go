@@ -110,7 +110,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 	if stored {
 		fleet = p.examineFleet(ctx, r, docs, brokers)
 	}
-	p.examineBroken(ctx, r, docs, fleet.live())
+	p.examineBroken(ctx, r, docs, fleet)
 	if brokers.first != nil {
 		p.examineRoutes(ctx, r, brokers.first, docs.good, fleet)
 	}

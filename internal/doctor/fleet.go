@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -30,6 +30,21 @@ type fleetView struct {
 // live returns the live members.
 func (f fleetView) live() []balance.Member { return balance.Live(f.status.Fleet) }
 
+// of returns the fleet's problems of some kinds.
+func (f fleetView) of(kinds ...problem.Kind) (found []problem.Problem) {
+	for _, p := range f.status.Problems {
+		if slices.Contains(kinds, p.Kind) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// has reports whether the fleet has a problem of a kind with a topic.
+func (f fleetView) has(kind problem.Kind, topic string) bool {
+	return slices.ContainsFunc(f.of(kind), func(p problem.Problem) bool { return p.Topic == topic })
+}
+
 // examineFleet compares the documents with what the fleet applies. It also reports
 // everything that `scanner status --exit-code` counts as unhealthy. It leaves late tasks
 // to examineWaiting, because later findings may explain them.
@@ -45,8 +60,8 @@ func (p Target) examineFleet(ctx context.Context, r *report, docs documents, bro
 		return view
 	}
 	live := view.live()
-	p.examineMembers(ctx, r, live, docs)
-	p.examineServed(r, live, docs, brokers)
+	p.examineMembers(ctx, r, view, docs)
+	p.examineServed(r, view, docs, brokers)
 	if docs.known {
 		for _, name := range slices.Sorted(maps.Keys(docs.good)) {
 			p.examineApplied(ctx, r, name, docs.good[name], len(live) > 0)
@@ -56,11 +71,12 @@ func (p Target) examineFleet(ctx context.Context, r *report, docs documents, bro
 	for _, t := range view.status.Topics {
 		p.examineTasks(ctx, r, t, view)
 	}
-	p.examineReasons(r, docs, view)
+	p.examineProblems(r, docs, view, brokers)
 	return view
 }
 
-func (p Target) examineMembers(ctx context.Context, r *report, live []balance.Member, docs documents) {
+func (p Target) examineMembers(ctx context.Context, r *report, view fleetView, docs documents) {
+	live := view.live()
 	switch len(live) {
 	case 0:
 		r.fail("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
@@ -71,38 +87,37 @@ func (p Target) examineMembers(ctx context.Context, r *report, live []balance.Me
 	default:
 		r.ok("fleet", "%d scanners run", len(live))
 	}
-	for _, m := range live {
-		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
-			if _, broken := docs.broken[topic]; broken || topic == "" && m.Away {
-				continue // examineBroken and examineReasons report it
-			}
-			check, fix := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
-			if topic == "" {
-				check, fix = "fleet configuration", p.command("check")
-			}
-			r.fail(check, fix, "scanner %s refuses it, and uses the last good one: %s", m.Instance, m.Errors[topic])
+	for _, found := range view.of(problem.DocumentRefused, problem.ConfigurationRefused) {
+		topic := found.Topic
+		if _, broken := docs.broken[topic]; broken {
+			continue // examineBroken reports it
 		}
+		check, fix := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
+		if topic == "" {
+			check, fix = "fleet configuration", p.command("check")
+		}
+		r.fail(check, fix, "%s: %s", scanners(found.Nodes, "refuses it, and uses the last good one",
+			"refuse it, and use the last good one"), found.Text)
 	}
 	p.examineDocuments(ctx, r, live)
 }
 
 // examineServed reports the topics that scanners can't serve: one finding for each
-// reason, with its topics and scanners. It leaves out reasons that a finding about the
-// brokers or a missing document explains.
-func (p Target) examineServed(r *report, live []balance.Member, docs documents, brokers brokers) {
+// text, with its topics and scanners. It leaves out problems that a finding about the
+// brokers or about a document explains.
+func (p Target) examineServed(r *report, view fleetView, docs documents, brokers brokers) {
 	type group struct{ topics, members []string }
 	groups := map[string]*group{}
-	for _, m := range live {
-		for topic, why := range m.Troubles {
-			if brokers.explains(why) || orphan(why) && docs.known && !docs.has(topic) {
-				continue
-			}
-			if groups[why] == nil {
-				groups[why] = &group{}
-			}
-			groups[why].topics = append(groups[why].topics, topic)
-			groups[why].members = append(groups[why].members, m.Instance)
+	for _, found := range view.status.Problems {
+		if !servedBy(found) || brokers.explains(found.Kind) || docs.explains(found) {
+			continue
 		}
+		why := found.Text
+		if groups[why] == nil {
+			groups[why] = &group{}
+		}
+		groups[why].topics = append(groups[why].topics, found.Topic)
+		groups[why].members = append(groups[why].members, found.Nodes...)
 	}
 	for _, why := range slices.Sorted(maps.Keys(groups)) {
 		topics, members := distinct(groups[why].topics), distinct(groups[why].members)
@@ -110,16 +125,34 @@ func (p Target) examineServed(r *report, live []balance.Member, docs documents, 
 		if len(topics) == 1 {
 			check, fix = "topic "+topics[0]+" served", p.command("status --topic "+topics[0])
 		}
-		r.fail(check, fix, "%s: %s", unserved(members, topics), why)
+		it := itOrNames(topics)
+		r.fail(check, fix, "%s: %s", scanners(members, "doesn't serve "+it, "don't serve "+it), why)
 	}
 }
 
-// unserved returns a sentence that says which scanners don't serve which topics.
-func unserved(members, topics []string) string {
-	if len(members) == 1 {
-		return fmt.Sprintf("scanner %s doesn't serve %s", members[0], itOrNames(topics))
+// servedBy reports whether a problem keeps scanners from serving a topic.
+func servedBy(found problem.Problem) bool {
+	return found.Topic != "" && len(found.Nodes) > 0 && found.Kind != problem.DocumentRefused
+}
+
+// explains reports whether a finding about a topic's document, or about whether it is
+// applied, explains a scanner's problem.
+func (d documents) explains(found problem.Problem) bool {
+	switch found.Kind {
+	case problem.TopicOrphan:
+		return d.known && !d.has(found.Topic)
+	case problem.TopicNotMade:
+		return d.known && d.has(found.Topic)
 	}
-	return fmt.Sprintf("scanners %s don't serve %s", strings.Join(members, ", "), itOrNames(topics))
+	return false
+}
+
+// scanners returns a sentence about scanners: their names, and what one or several do.
+func scanners(names []string, does, do string) string {
+	if len(names) == 1 {
+		return "scanner " + names[0] + " " + does
+	}
+	return "scanners " + strings.Join(names, ", ") + " " + do
 }
 
 // itOrNames returns "it" for a single topic, which the check's name has already, or the
@@ -174,28 +207,49 @@ func (p Target) parkedReason(ctx context.Context, t admin.TopicStatus) string {
 	return "not known"
 }
 
-// examineReasons reports the reasons why the fleet is unhealthy that no other check
-// reports.
-func (p Target) examineReasons(r *report, docs documents, view fleetView) {
-	for _, reason := range view.status.Reasons(time.Now()) {
-		switch reason.Kind {
-		case admin.NoScanner, admin.Unserved, admin.Configuration, admin.Paused, admin.Retries, admin.ParkedTasks:
-		case admin.SourceAway:
+// examineProblems reports the fleet's problems that no other check reports.
+func (p Target) examineProblems(r *report, docs documents, view fleetView, brokers brokers) {
+	live := len(view.live())
+	for _, found := range view.status.Problems {
+		if found.Severity == problem.Notice || servedBy(found) || brokers.explains(found.Kind) {
+			continue
+		}
+		line := found.Line(live)
+		switch found.Kind {
+		case problem.NoScanner, problem.DocumentRefused, problem.ConfigurationRefused, problem.TopicPaused,
+			problem.TasksRetried, problem.TasksParked:
+		case problem.ConsulAway, problem.SourceAway:
 			if docs.known { // otherwise this machine can't reach Consul either, and another finding says so
 				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there",
-					"degraded: %s", reason.Text)
+					"degraded: %s", line)
 			}
-		case admin.OtherSource:
+		case problem.OtherSource:
 			r.fail("fleet source", "give it the source of the others, or stop it; to switch on purpose see \"One source of "+
-				"topics\" in docs/deploy.md", "%s", reason.Text)
-		case admin.Unread:
-			r.fail("topic "+reason.Topic+" records", "run scanners of the version that wrote them again", "%s", reason.Text)
-		case admin.Late:
-			view.late[reason.Topic] = reason.Text
+				"topics\" in docs/deploy.md", "%s", line)
+		case problem.ScannerDead:
+			r.fail("fleet members", "start them again, or wait until the list forgets them, ten minutes after they died",
+				"%s", line)
+		case problem.RecordsUnreadable:
+			r.fail("topic "+found.Topic+" records", "run scanners of the version that wrote them again", "%s", found.Text)
+		case problem.TasksLate:
+			view.late[found.Topic] = found.Text
 		default:
-			r.fail("topic "+reason.Topic+" tasks", p.command("status --topic "+reason.Topic), "%s", reason.Text)
+			check, fix := "topic "+found.Topic+" tasks", p.command("status --topic "+found.Topic)
+			if found.Topic == "" {
+				check, fix = "fleet", found.Advice
+			}
+			r.fail(check, fix, "%s", whole(found, live))
 		}
 	}
+}
+
+// whole returns a problem's text, with its scanners if it isn't about a topic. A check's name
+// has the topic already.
+func whole(found problem.Problem, live int) string {
+	if found.Topic != "" {
+		return found.Text
+	}
+	return found.Line(live)
 }
 
 // unrouted reports whether RabbitMQ returned a task's message because no queue is bound.

@@ -16,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/problem"
 )
 
 // broker is a connection to a broker, and the URL it was made with.
@@ -39,13 +40,13 @@ func (b brokers) close() {
 	}
 }
 
-// explains reports whether a finding about the brokers already explains why a scanner
-// doesn't serve a topic.
-func (b brokers) explains(trouble string) bool {
+// explains reports whether a finding about the brokers already explains a scanner's
+// problem.
+func (b brokers) explains(kind problem.Kind) bool {
 	if b.first == nil {
-		return strings.Contains(trouble, "not connected to RabbitMQ")
+		return kind == problem.RabbitMQUnreachable
 	}
-	return b.alarm != "" && strings.Contains(trouble, "RabbitMQ blocks publishers")
+	return b.alarm != "" && kind == problem.RabbitMQBlocked
 }
 
 // examineRoutes checks the topics' exchanges, queues and bindings at a broker.

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -169,15 +168,12 @@ func (p Target) examineOrphans(ctx context.Context, r *report, docs documents, f
 			continue
 		}
 		state := Warn
-		if slices.ContainsFunc(fleet.live(), func(m balance.Member) bool { return orphan(m.Troubles[name]) }) {
+		if fleet.has(problem.TopicOrphan, name) {
 			state = Fail
 		}
 		r.add("topic "+name+" document", state, p.fixOrphan(name), "an orphan: Redis holds the topic, and it has no document")
 	}
 }
-
-// orphan reports whether a scanner's reason is that the topic has no document.
-func orphan(trouble string) bool { return strings.HasPrefix(trouble, "orphan:") }
 
 // fixOrphan returns the command that restores the document, then the one that removes
 // the topic.

@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -71,7 +72,7 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 		status, body := l.ask("/readyz")
 		s, err := admin.ReadStatus(t.Context(), l.store, "")
 		l.ok(err)
-		for _, text := range []string{body, strings.Join(s.Warnings, " ")} {
+		for _, text := range []string{body, fmt.Sprint(s.Problems)} {
 			for _, reason := range []string{"allkeys-lru", "no append-only file"} {
 				want := strings.Contains(strings.Join(reasons, " "), reason)
 				if strings.Contains(text, reason) != want {

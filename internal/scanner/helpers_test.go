@@ -151,6 +151,15 @@ func (l *lone) served(name string) *served {
 	return l.reloader.topics[name]
 }
 
+// trouble returns what is wrong with a topic; "" if nothing is.
+func (l *lone) trouble(name string) string {
+	var texts []string
+	for _, p := range l.served(name).problems() {
+		texts = append(texts, p.Text)
+	}
+	return strings.Join(texts, "; ")
+}
+
 func (l *lone) topic(name string) *shard.Topic { return l.store.Topic(name) }
 
 func (l *lone) ok(err error) {

@@ -92,7 +92,7 @@ func TestTheIntakeFollowsTheSettings(t *testing.T) {
 		n, _ := l.consumers(client, "second")
 		return n == 0 && !connected()
 	})
-	if why := l.served("orders").trouble(); why != "" {
+	if why := l.trouble("orders"); why != "" {
 		t.Errorf("trouble %q", why)
 	}
 }
@@ -110,7 +110,7 @@ func TestAnIntakeThatCannotBeServedSaysWhy(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": "{shards: 1, exchange: '', intake: {exchange: in, queue: q}}"}, nil)
 	l.start()
 	wait.For(t, "the scanner to say what is missing", func() bool {
-		return strings.Contains(l.served("orders").trouble(), `takes no messages from its intake: check exchange "in"`)
+		return strings.Contains(l.trouble("orders"), `takes no messages from its intake: check exchange "in"`)
 	})
 	if block, _ := l.served("orders").topic.publisher.Blocked(); block.Reason != "" {
 		t.Errorf("delivery is blocked: %s", block.Reason)
@@ -125,7 +125,7 @@ func TestAnIntakeThatCannotBeServedSaysWhy(t *testing.T) {
 	l.ok(client.QueueBind("q", "#", "in", false, nil))
 	wait.For(t, "a consumer", func() bool { return hasConsumer(l, "q") })
 	l.publishIn(client, "a")
-	wait.For(t, "a message to be taken in", func() bool { return l.takenIn() == 1 && l.served("orders").trouble() == "" })
+	wait.For(t, "a message to be taken in", func() bool { return l.takenIn() == 1 && l.trouble("orders") == "" })
 	if n := len(l.said.of("intake stands still")); n != 1 {
 		t.Errorf("%d lines", n)
 	}

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
@@ -45,160 +44,84 @@ func (s *Scanner) observe() error {
 }
 
 // atWork fails once the scanner is stopping, so that nobody waits for it to become ready.
-func (s *Scanner) atWork() (bool, string) {
+func (s *Scanner) atWork() telemetry.Result {
+	r := telemetry.Probed("at work")
 	if s.stopping.Load() {
-		return false, "stopping"
+		stopping := problem.New(problem.Stopping, "", "stopping")
+		r = telemetry.Result{Detail: stopping.Text, Problems: []problem.Problem{stopping}}
 	}
-	return true, "at work"
+	return r
 }
 
-func (s *Scanner) redisUp() (bool, string) {
-	state, why := s.heartbeat.State(), ""
-	if state.Failure != "" {
-		why = ": " + state.Failure
-	}
-	if state.Answered.IsZero() {
-		return false, "not reached yet" + why
-	}
-	if since := time.Since(state.Answered); since > balance.Silence {
-		return false, fmt.Sprintf("no answer for %s%s", since.Round(time.Second), why)
-	}
-	if text := s.reloader.refusals.denied(); text != "" {
-		return false, text
-	}
+// redisUp fails while Redis doesn't answer this scanner, or denies it a right. That Redis
+// may lose tasks doesn't fail it: all other scanners have the same problem.
+func (s *Scanner) redisUp() telemetry.Result {
+	found := slices.Concat(s.unanswered(), s.redisProblems())
 	for _, v := range s.reloader.all() {
-		text := v.topic.health.unserved()
-		if shards, denied := v.topic.refusedShards(); text == "" && denied {
-			text = shards
-		}
-		if text != "" {
-			return false, "does not serve topic " + v.topic.name + ": " + text
+		found = append(found, v.topic.redisProblems()...)
+		for _, p := range v.topic.shardProblems() {
+			if p.Kind == problem.RedisRefuses {
+				found = append(found, p)
+			}
 		}
 	}
-	if unsafe := s.durability.warnings(); len(unsafe) > 0 { // all other scanners have the same problem
-		return true, "answers, but may lose what it acknowledged: " + strings.Join(unsafe, "; ")
-	}
-	return true, "answers"
+	return telemetry.Probed("answers", found...)
 }
 
-func (s *Scanner) rabbitUp() (bool, string) {
-	connected, blocked, reason := s.connection.State()
-	switch {
-	case !connected:
-		return false, "not connected: " + reason
-	case blocked:
-		return false, "blocks publishers: " + reason
-	}
-	return true, "connected"
+func (s *Scanner) rabbitUp() telemetry.Result {
+	return telemetry.Probed("connected", s.rabbitProblems()...)
 }
 
-func (s *Scanner) consulUp() (bool, string) {
-	_, errs, heard := s.reloader.state()
-	if trouble := errs[""]; trouble != "" {
-		return false, "last good settings stay in force: " + trouble
+// consulUp fails while Consul doesn't answer. The last good settings stay in force, so the
+// check isn't required.
+func (s *Scanner) consulUp() telemetry.Result {
+	found := slices.DeleteFunc(s.sourceProblems(), func(p problem.Problem) bool {
+		return p.Kind != problem.ConsulAway && p.Kind != problem.ConfigurationRefused && p.Kind != problem.ConsulRefuses
+	})
+	if _, _, heard := s.reloader.state(); !heard {
+		found = append(found, problem.New(problem.ConsulAway, "", "not heard yet"))
 	}
-	if !heard {
-		return false, "not heard yet"
-	}
-	if why := s.registration.refusal.Load(); why != nil {
-		return true, "answers, but does not register this scanner: " + *why
-	}
-	return true, "answers"
+	return telemetry.Probed("answers", found...)
 }
 
 // ownSource fails while documents of another source are in force instead of this
 // scanner's own. The scanner still delivers, so the check isn't required.
-func (s *Scanner) ownSource() (bool, string) {
-	if why := s.sources.why(); why != "" {
-		return false, why
-	}
-	return true, cmp.Or(s.sources.own, "not compared")
+func (s *Scanner) ownSource() telemetry.Result {
+	return telemetry.Probed(cmp.Or(s.sources.own, "not compared"), s.foreignProblems()...)
 }
 
-// configured fails until this scanner has read documents, from its source or from Redis.
-func (r *reloader) configured() (bool, string) {
+// configured fails until this scanner has read documents.
+func (r *reloader) configured() telemetry.Result {
+	found := r.problems()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.read && !r.restored {
-		return false, "not read yet"
-	}
-	return true, fmt.Sprintf("%d topics, %d errors", len(r.topics), len(r.errors))
+	return telemetry.Probed(fmt.Sprintf("%d topics, %d errors", len(r.topics), len(r.errors)), found...)
 }
 
-// topicsMade fails while Redis has no placement of a topic whose document is in force:
-// producers would get the error that the topic is unknown. A topic whose source isn't
-// known fails it too. Topics whose document has vanished or become bad aren't made, and
-// don't count. A topic that can't be forwarded doesn't count either: it still takes and
-// keeps tasks, and status reports it.
-func (r *reloader) topicsMade() (bool, string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	missing := slices.Clone(r.pending)
-	for name, v := range r.topics {
-		if p, _ := v.topic.resharder.Known(); p.Epoch == 0 && !v.orphan.Load() && r.errors[name] == "" {
-			missing = append(missing, name)
-		}
-	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		return false, "not in Redis yet: " + strings.Join(missing, ", ")
-	}
-	return true, fmt.Sprintf("%d served", len(r.topics))
+// topicsMade fails while Redis has no placement of a topic whose document is in force.
+func (r *reloader) topicsMade() telemetry.Result {
+	found := r.unmade()
+	return telemetry.Probed(fmt.Sprintf("%d served", len(r.all())), found...)
 }
 
 // shardsServed fails while Redis refuses to serve some shards, and names them. Other
 // scanners have the same problem with these, so the check isn't required.
-func (s *Scanner) shardsServed() (bool, string) {
-	return s.noTopic("served", func(t *topic) string {
-		text, _ := t.refusedShards()
-		return text
-	})
+func (s *Scanner) shardsServed() telemetry.Result {
+	return telemetry.Probed("served", s.ofTopics((*topic).shardProblems)...)
 }
 
 // routesOpen fails while RabbitMQ refuses the routes of topics, and names them. An
 // exchange may be missing or declared differently. RabbitMQ refuses that to every
 // scanner, and the tasks wait, so the check isn't required.
-func (s *Scanner) routesOpen() (bool, string) {
-	return s.noTopic("none refused", func(t *topic) string {
-		block, _ := t.publisher.Blocked()
-		return block.Reason
-	})
+func (s *Scanner) routesOpen() telemetry.Result {
+	return telemetry.Probed("none refused", s.ofTopics((*topic).routeProblems)...)
 }
 
-// noTopic returns true and good if no topic has a problem, else false and the problems.
-func (s *Scanner) noTopic(good string, problem func(*topic) string) (bool, string) {
-	var all []string
+// ofTopics returns what find finds in all topics, by topic.
+func (s *Scanner) ofTopics(find func(*topic) []problem.Problem) (found []problem.Problem) {
 	for _, v := range s.reloader.all() {
-		if text := problem(v.topic); text != "" {
-			all = append(all, "topic "+v.topic.name+": "+text)
-		}
+		found = append(found, find(v.topic)...)
 	}
-	if len(all) == 0 {
-		return true, good
-	}
-	slices.Sort(all)
-	return false, strings.Join(all, "; ")
-}
-
-// trouble returns why a topic isn't served as it should be; "" if it is.
-func (v *served) trouble() string {
-	if ready, reason := v.topic.publisher.Ready(); !ready {
-		return reason
-	}
-	if block, _ := v.topic.publisher.Blocked(); block.Reason != "" {
-		return block.Reason
-	}
-	if why := v.topic.health.unserved(); why != "" {
-		return "not served by Redis: " + why
-	}
-	if text, _ := v.topic.refusedShards(); text != "" {
-		return text
-	}
-	if why := v.topic.intakeTrouble(); why != "" {
-		return "takes no messages from its intake: " + why
-	}
-	if v.orphan.Load() {
-		return "orphan: it has no document; set it or remove it with `scanner topic`"
-	}
-	return ""
+	slices.SortFunc(found, func(a, b problem.Problem) int { return strings.Compare(a.Topic, b.Topic) })
+	return found
 }

@@ -3,7 +3,6 @@ package scanner
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -30,14 +29,6 @@ type topicHealth struct {
 	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: no worker does.
 	refusals refusals               // of claims and moves by shard, of other operations under everyShard.
 	worked   sync.Map               // has the key of each operation that succeeded when it was last tried.
-}
-
-// unserved returns why Redis doesn't serve the topic as a whole; "" if it does.
-func (h *topicHealth) unserved() string {
-	if why := h.outage.Load(); why != nil {
-		return *why
-	}
-	return h.refusals.denied()
 }
 
 // Fails notes that Redis refuses an operation in one shard. It logs when that begins, and
@@ -94,10 +85,10 @@ func (h *topicHealth) listens(err error) {
 	}
 }
 
-// refusedShards names the shards that Redis refuses to serve, as refusals.shards does. A
+// refusedShards returns the shards that Redis refuses to serve, as refusals.shards does. A
 // worker that polls a shard tries again within seconds, and at each tick. If it hasn't for
 // some ticks, then other scanners poll the shard, and they know more.
-func (t *topic) refusedShards() (text string, denied bool) {
+func (t *topic) refusedShards() refusedShards {
 	return t.health.refusals.shards(t.scanned(), 3*t.inForce.settings().Tick+5*time.Second)
 }
 
@@ -168,10 +159,17 @@ func (r *refusals) denied() string {
 	return strings.Join(all, "; ")
 }
 
-// shards names the refused shards among the first n, with the reason for the first one;
-// "" if there are none. denied reports whether a right is missing or a password is wrong
-// in any of them. It forgets claims that were last tried longer than keep ago.
-func (r *refusals) shards(n int, keep time.Duration) (text string, denied bool) {
+// refusedShards are shards that Redis refuses to serve. why is the reason for the first one.
+// denied reports whether a right is missing or a password is wrong in any of them.
+type refusedShards struct {
+	numbers []int
+	why     string
+	denied  bool
+}
+
+// shards returns the refused shards among the first n, in order. It forgets claims that
+// were last tried longer than keep ago.
+func (r *refusals) shards(n int, keep time.Duration) (out refusedShards) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []refusal
@@ -182,20 +180,21 @@ func (r *refusals) shards(n int, keep time.Duration) (text string, denied bool) 
 			delete(r.why, at)
 		default:
 			all = append(all, at)
-			denied = denied || why.denied
+			out.denied = out.denied || why.denied
 		}
 	}
 	if len(all) == 0 {
-		return "", false
+		return out
 	}
 	slices.SortFunc(all, func(a, b refusal) int {
 		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.operation, b.operation))
 	})
-	numbers := make([]int, len(all))
-	for i, at := range all {
-		numbers[i] = at.shard
+	out.why = r.why[all[0]].text
+	for _, at := range all {
+		out.numbers = append(out.numbers, at.shard)
 	}
-	return fmt.Sprintf("%s not served by Redis: %s", shard.ShardNames(slices.Compact(numbers)), r.why[all[0]].text), denied
+	out.numbers = slices.Compact(out.numbers)
+	return out
 }
 
 // redisText returns the text of an error from Redis, with advice.

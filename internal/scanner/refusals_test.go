@@ -278,14 +278,14 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 	if !r.note(claim(3), true, wrong) || r.note(claim(3), true, wrong) {
 		t.Error("a refusal that goes on is news, or one that begins is not")
 	}
-	if text, denied := r.shards(4, time.Hour); denied || text != "shard 3 not served by Redis: WRONGTYPE" {
-		t.Errorf("%q, denied %v", text, denied)
+	if got := r.shards(4, time.Hour); got.denied || got.why != "WRONGTYPE" || !slices.Equal(got.numbers, []int{3}) {
+		t.Errorf("%+v", got)
 	}
-	if text, _ := r.shards(3, time.Hour); text != "" {
-		t.Errorf("a shard that is no longer polled: %q", text)
+	if got := r.shards(3, time.Hour); len(got.numbers) > 0 {
+		t.Errorf("a shard that is no longer polled: %+v", got)
 	}
-	if text, _ := r.shards(4, -1); text != "" {
-		t.Errorf("a shard that others poll: %q", text)
+	if got := r.shards(4, -1); len(got.numbers) > 0 {
+		t.Errorf("a shard that others poll: %+v", got)
 	}
 	if !r.note(claim(3), true, wrong) {
 		t.Error("a refusal that was forgotten is no news")
@@ -296,8 +296,8 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 	if !r.noteDenied("settle", noPermission{}) || !strings.HasPrefix(r.denied(), "settle denied: NOPERM") {
 		t.Errorf("denied is %q", r.denied())
 	}
-	if text, denied := r.shards(4, time.Hour); denied || strings.Contains(text, "NOPERM") {
-		t.Errorf("a refusal of all shards is reported for single ones: %q", text)
+	if got := r.shards(4, time.Hour); got.denied || strings.Contains(got.why, "NOPERM") {
+		t.Errorf("a refusal of all shards is reported for single ones: %+v", got)
 	}
 	if !r.noteDenied("settle", nil) || r.noteDenied("settle", nil) || r.denied() != "" {
 		t.Errorf("granted, and denied is %q", r.denied())
@@ -311,8 +311,7 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 			said++
 		}
 	}
-	_, denied := r.shards(100, time.Hour)
-	if said != refusalsLogged || !denied || !r.noteDenied("settle", noPermission{}) {
+	if said != refusalsLogged || !r.shards(100, time.Hour).denied || !r.noteDenied("settle", noPermission{}) {
 		t.Errorf("%d of 100 shards are logged, want %d", said, refusalsLogged)
 	}
 }

@@ -133,8 +133,7 @@ func (s *Scanner) measure() {
 		v.topic.metrics.Unreadable.Set(float64(v.topic.logs.skipped.tasks()))
 		v.topic.metrics.SetRetrying(v.topic.retries.count(), v.topic.retries.last().String())
 	}
-	up, _ := s.redisUp()
-	s.metrics.RedisUp.Set(up)
+	s.metrics.RedisUp.Set(s.redisUp().OK)
 	connected, blocked, _ := s.connection.State()
 	s.metrics.RabbitMQConnected.Set(connected)
 	s.metrics.RabbitMQBlocked.Set(blocked)

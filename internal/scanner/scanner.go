@@ -25,6 +25,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -75,6 +76,7 @@ type Scanner struct {
 	registration *registration // nil without Consul
 	durability   *durability
 	sources      *sources
+	tracker      problem.Tracker // of what the heartbeats report
 
 	requests requests
 	moving   reshard.Step // shared by all topics
@@ -278,13 +280,11 @@ func (s *Scanner) describe() balance.Member {
 	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
 		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.sources.own, Refused: s.sources.why(),
-		Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
-		Warnings: s.durability.warnings(), Format: config.Format,
+		Documents: s.reloader.documents(), Errors: errs, Blocked: map[string]string{}, Format: config.Format,
+		Problems: s.tracker.Track(time.Now().UTC(), s.problems()),
 	}
+	m.SayAsTexts(s.durability.warnings())
 	for _, v := range s.reloader.all() {
-		if trouble := v.trouble(); trouble != "" {
-			m.Troubles[v.topic.name] = trouble
-		}
 		if v.topic.routing.applying() {
 			m.Applying = append(m.Applying, v.topic.name)
 		} else if kind := v.topic.blocked(); kind != "" {

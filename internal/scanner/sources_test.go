@@ -3,6 +3,7 @@ package scanner
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -109,15 +111,15 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 		s, err = admin.ReadStatus(t.Context(), l.store, "")
 		return err == nil && len(s.Fleet) == 1 && strings.Contains(s.Fleet[0].Refused, told)
 	})
-	if reasons := s.Reasons(time.Now()); len(reasons) == 0 || reasons[0].Kind != admin.OtherSource ||
-		!strings.Contains(reasons[0].Text, "scanner lone: this scanner "+told) {
-		t.Errorf("reasons: %v", reasons)
+	if p := l.problem(problem.OtherSource, ""); !strings.Contains(p.Text, told) || p.Since.IsZero() ||
+		!slices.Equal(p.Nodes, []string{"lone"}) {
+		t.Errorf("problem: %+v", p)
 	}
 	if s.Topics[0].Source != "consul:duefleet" || s.Fleet[0].Source != config.FileSource {
 		t.Errorf("sources: the topic's %q, the scanner's %q", s.Topics[0].Source, s.Fleet[0].Source)
 	}
-	if own, why := l.ownSource(); own || !strings.Contains(why, told) {
-		t.Errorf("/readyz: %v, %s", own, why)
+	if r := l.ownSource(); r.OK || !strings.Contains(r.Detail, told) {
+		t.Errorf("/readyz: %+v", r)
 	}
 	if lines := l.said.of(told); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("logged %q", lines)
@@ -140,8 +142,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	wait.For(t, "the scanner to apply its own document",
 		func() bool { return l.served("orders").topic.inForce.settings().Shards == 8 })
 	wait.For(t, "status to be content", func() bool {
-		own, _ := l.ownSource()
-		return own &&
+		return l.ownSource().OK &&
 			l.status().Source == config.FileSource
 	})
 }
@@ -160,8 +161,8 @@ func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 	if in := l.served("orders").topic.inForce.settings(); in.Shards != 3 {
 		t.Errorf("M %d while a scanner with a file lives", in.Shards)
 	}
-	if ready, why := l.reloader.topicsMade(); !ready {
-		t.Error(why)
+	if r := l.reloader.topicsMade(); !r.OK {
+		t.Error(r.Detail)
 	}
 	dies()
 	wait.For(t, "the change to what Consul says", func() bool {

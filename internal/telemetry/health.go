@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/problem"
 )
 
 // probeTimeout bounds one probe, so that /readyz answers within a second, a kubelet's
@@ -24,11 +26,34 @@ type Check struct {
 	// Required makes the scanner not ready while the check fails. Other checks are only
 	// shown.
 	Required bool
-	// Probe reports whether all is well. detail is one line without secrets: the problem,
-	// or the peer it is connected to. It should only read a state that other code keeps.
-	// A probe that takes longer than 800 ms has failed. It isn't called again until it
+	// Probe returns what is wrong. It should only read a state that other code keeps. A
+	// probe that takes longer than 800 ms has failed. It isn't called again until it
 	// returned.
-	Probe func() (ok bool, detail string)
+	Probe func() Result
+}
+
+// Result is the outcome of a probe.
+type Result struct {
+	OK bool
+	// Detail is one line without secrets: what is wrong, or the peer it is connected to.
+	Detail string
+	// Problems has the reasons why it isn't OK. A check that is OK may have notices.
+	Problems []problem.Problem
+}
+
+// Probed returns the result of a probe that found problems. It is OK if they are only
+// notices. good is the detail of a result without problems.
+func Probed(good string, found ...problem.Problem) Result {
+	r := Result{OK: problem.Verdict(found) == problem.Healthy, Problems: found}
+	var lines []string
+	if r.OK {
+		lines = append(lines, good)
+	}
+	for _, p := range found {
+		lines = append(lines, p.String())
+	}
+	r.Detail = strings.Join(lines, "; ")
+	return r
 }
 
 // readiness is the answer of /readyz. The JSON names are an interface.
@@ -43,6 +68,8 @@ type checkResult struct {
 	Required bool   `json:"required"`
 	OK       bool   `json:"ok"`
 	Detail   string `json:"detail,omitempty"`
+
+	Problems []problem.Problem `json:"problems,omitempty"`
 }
 
 // health runs all checks at once, each through a shared call of its own.
@@ -69,8 +96,8 @@ func newHealth(instance string, checks []Check) (*health, error) {
 }
 
 func (c Check) ask(context.Context) (checkResult, error) {
-	ok, detail := c.Probe()
-	return checkResult{c.Name, c.Required, ok, strings.Join(strings.Fields(detail), " ")}, nil
+	r := c.Probe()
+	return checkResult{c.Name, c.Required, r.OK, strings.Join(strings.Fields(r.Detail), " "), r.Problems}, nil
 }
 
 func (h *health) readiness() readiness {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -52,7 +53,8 @@ func TestReadyFollowsTheRequiredChecks(t *testing.T) {
 					}
 					if status != c.status || r.Ready != (c.status == 200) || len(r.Checks) != 2 ||
 						r.Checks[0].Name != "redis" || r.Checks[0].OK != c.redis || !r.Checks[0].Required ||
-						r.Checks[1].Name != "consul" || r.Checks[1].OK != c.consul || r.Checks[1].Required {
+						r.Checks[1].Name != "consul" || r.Checks[1].OK != c.consul || r.Checks[1].Required ||
+						len(r.Checks[0].Problems) == 0 != c.redis {
 						t.Errorf("got %d %q", status, body)
 					}
 					if header.Get("Content-Type") != "application/json" {
@@ -78,7 +80,7 @@ func TestHangingProbe(t *testing.T) {
 		var calls atomic.Int32
 		hang := make(chan struct{})
 		s := newServer(t, ServerConfig{Checks: []Check{
-			{Name: "redis", Required: true, Probe: func() (bool, string) { calls.Add(1); <-hang; return true, "" }},
+			{Name: "redis", Required: true, Probe: func() Result { calls.Add(1); <-hang; return Probed("") }},
 			{Name: "rabbitmq", Required: true, Probe: answer(true, "", "")},
 		}})
 		slow := make(chan string, 1)
@@ -221,8 +223,13 @@ func TestStopLetsARequestFinishAndFreesThePort(t *testing.T) {
 	}
 }
 
-func answer(ok bool, well, ill string) func() (bool, string) {
-	return func() (bool, string) { return ok, word(ok, well, ill) }
+func answer(ok bool, well, ill string) func() Result {
+	return func() Result {
+		if ok {
+			return Probed(well)
+		}
+		return Probed(well, problem.New(problem.RedisUnreachable, "", ill))
+	}
 }
 
 func newServer(t *testing.T, cfg ServerConfig) *Server {

@@ -52,7 +52,7 @@ func TestReadyWhenTopicsAreServed(t *testing.T) {
 	if first != "not ready" {
 		t.Errorf("/readyz begins with %q while a topic isn't there, want not ready", first)
 	}
-	w.awaitAnswer(s, "topics: down (required): not in Redis yet: orders",
+	w.awaitAnswer(s, "topics: down (required): topic orders: not in Redis yet",
 		"routes: down (optional): topic astray: check exchange \"nowhere\": 404")
 	check.OK(t, w.redis.Del(t.Context(), obstacle).Err())
 	if first := w.awaitAnswer(s, "topics: ok"); first != "ready" {
@@ -84,7 +84,7 @@ func TestReadyWithoutConsul(t *testing.T) {
 	check.OK(t, w.redis.Set(t.Context(), topics, "in the way", time.Hour).Err())
 	s := w.startUnready()
 	first := w.awaitAnswer(s, "serving: ok", "redis: ok", "rabbitmq: ok",
-		"consul: down (optional): last good settings stay in force")
+		"consul: down (optional): the source of topics can't be read, the last good settings stay in force")
 	if first != "not ready" {
 		t.Errorf("/readyz begins with %q before any document was read, want not ready", first)
 	}

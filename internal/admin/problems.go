@@ -1,0 +1,139 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/problem"
+)
+
+// lateAfter is how long a due task may wait before it is a problem, as for the alert
+// DuefleetTasksLate.
+const lateAfter = time.Minute
+
+// judge sets Problems, Status and the topics' notes. now is the time of the reading. If the
+// status is of one topic, it leaves out the problems of the others; else topic is "".
+func (s *Status) judge(now time.Time, topic string) {
+	live := len(balance.Live(s.Fleet))
+	found := slices.Concat(s.fleetProblems(live), balance.Problems(s.Fleet))
+	for i := range s.Topics {
+		found = append(found, s.Topics[i].problems(now)...)
+	}
+	s.Problems = problem.Merge(slices.DeleteFunc(found, func(p problem.Problem) bool {
+		return topic != "" && p.Topic != "" && p.Topic != topic
+	}))
+	for i := range s.Problems {
+		if p := &s.Problems[i]; p.Severity == problem.Broken && len(p.Nodes) > 0 && len(p.Nodes) < live {
+			p.Severity = problem.Degraded // the others don't have it
+		}
+	}
+	s.Status = problem.Verdict(s.Problems)
+	for i := range s.Topics {
+		s.Topics[i].Notes = s.notes(s.Topics[i].Topic)
+	}
+}
+
+// fleetProblems returns what is wrong with the list of members: nobody lives, or some of
+// them died and were not replaced.
+func (s *Status) fleetProblems(live int) []problem.Problem {
+	if live == 0 {
+		return []problem.Problem{problem.New(problem.NoScanner, "", "no scanner runs")}
+	}
+	var dead []string
+	var since time.Time
+	for _, m := range unreplaced(s.Fleet) {
+		dead = append(dead, m.Instance)
+		if since.IsZero() || m.Heartbeat.Before(since) {
+			since = m.Heartbeat
+		}
+	}
+	if len(dead) == 0 {
+		return nil
+	}
+	slices.Sort(dead)
+	p := problem.New(problem.ScannerDead, "", fmt.Sprintf("%d of %d scanners died, or don't reach Redis: %s", len(dead),
+		len(s.Fleet), strings.Join(dead, ", ")))
+	p.Since, p.Facts = since, map[string]string{"scanners": strings.Join(dead, ", ")}
+	return []problem.Problem{p}
+}
+
+// unreplaced returns the dead members that no other one has replaced, the last that died
+// first. A member that started since replaces one of them. Its clock may differ from
+// Redis's, and a rollout may start it before the other one dies, both by Silence at most.
+// A scanner that leaves isn't in the list.
+func unreplaced(fleet []balance.Member) (dead []balance.Member) {
+	var started []time.Time
+	for _, m := range fleet {
+		if m.Alive {
+			started = append(started, m.Started.Add(balance.Silence))
+		} else {
+			dead = append(dead, m)
+		}
+	}
+	slices.SortFunc(dead, func(a, b balance.Member) int { return b.Heartbeat.Compare(a.Heartbeat) })
+	return slices.DeleteFunc(dead, func(m balance.Member) bool {
+		i := slices.IndexFunc(started, func(at time.Time) bool { return at.After(m.Heartbeat) })
+		if i >= 0 {
+			started = slices.Delete(started, i, i+1)
+		}
+		return i >= 0
+	})
+}
+
+// problems returns what Redis shows of the topic, with what its counts show.
+func (s *TopicStatus) problems(now time.Time) []problem.Problem {
+	if late := now.Sub(s.Oldest); !s.Oldest.IsZero() && late > lateAfter {
+		s.note(problem.TasksLate, fmt.Sprintf("a task has been due for %s", late.Round(time.Second)))
+		s.found[len(s.found)-1].Since = s.Oldest
+	}
+	if s.Parked > 0 {
+		s.note(problem.TasksParked, fmt.Sprintf("%d tasks are parked", s.Parked), "tasks", s.Parked)
+	}
+	if s.Limited {
+		s.note(problem.RateLimited, fmt.Sprintf("the rate of %d a second holds back %d due tasks", s.Rate, s.Backlog),
+			"tasks", s.Backlog)
+	}
+	return s.found
+}
+
+// notes returns the texts of a topic's problems, without those that its counts show.
+func (s *Status) notes(topic string) (texts []string) {
+	for _, p := range s.Problems {
+		switch {
+		case p.Topic != topic, p.Kind == problem.TasksLate, p.Kind == problem.TasksParked, p.Kind == problem.RateLimited:
+		default:
+			texts = append(texts, p.Text)
+		}
+	}
+	return texts
+}
+
+// has reports whether the status has a topic.
+func (s *Status) has(topic string) bool {
+	return slices.ContainsFunc(s.Topics, func(t TopicStatus) bool { return t.Topic == topic })
+}
+
+// Lines returns each problem that no topic's notes or counts show, in one line.
+func (s *Status) Lines() (lines []string) {
+	live := len(balance.Live(s.Fleet))
+	for _, p := range s.Problems {
+		if p.Topic == "" && p.Kind != problem.NoScanner || p.Topic != "" && !s.has(p.Topic) {
+			lines = append(lines, p.Line(live))
+		}
+	}
+	return lines
+}
+
+// Reasons returns why the fleet isn't healthy, one line for each problem; nil if it is.
+func (s *Status) Reasons() (lines []string) {
+	live := len(balance.Live(s.Fleet))
+	for _, p := range s.Problems {
+		if p.Severity != problem.Notice {
+			lines = append(lines, p.Line(live))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,119 @@
+package problem
+
+import "slices"
+
+// Kind is the kind of a problem. The names are an interface.
+type Kind string
+
+// The kinds. The table in rows says what each means.
+const (
+	RedisUnreachable     Kind = "redis_unreachable"
+	RedisRefuses         Kind = "redis_refuses"
+	RedisFull            Kind = "redis_full"
+	RedisUnsafe          Kind = "redis_unsafe"
+	RabbitMQUnreachable  Kind = "rabbitmq_unreachable"
+	RabbitMQBlocked      Kind = "rabbitmq_blocked"
+	ExchangeMissing      Kind = "exchange_missing"
+	RouteRefused         Kind = "route_refused"
+	TopicUnserved        Kind = "topic_unserved"
+	ShardUnserved        Kind = "shard_unserved"
+	ConsulAway           Kind = "consul_away"
+	ConsulRefuses        Kind = "consul_refuses"
+	SourceAway           Kind = "source_away"
+	OtherSource          Kind = "other_source"
+	DocumentRefused      Kind = "document_refused"
+	ConfigurationRefused Kind = "configuration_refused"
+	NotConfigured        Kind = "not_configured"
+	TopicNotMade         Kind = "topic_not_made"
+	TopicOrphan          Kind = "topic_orphan"
+	IntakeStopped        Kind = "intake_stopped"
+	TopicPaused          Kind = "topic_paused"
+	TasksRetried         Kind = "tasks_retried"
+	TasksLate            Kind = "tasks_late"
+	TasksParked          Kind = "tasks_parked"
+	TasksOrphaned        Kind = "tasks_orphaned"
+	RateLimited          Kind = "rate_limited"
+	RecordsUnreadable    Kind = "records_unreadable"
+	PlacementForked      Kind = "placement_forked"
+	ShardsUnreadable     Kind = "shards_unreadable"
+	TopicUnreadable      Kind = "topic_unreadable"
+	RemovalInterrupted   Kind = "removal_interrupted"
+	NoScanner            Kind = "no_scanner"
+	ScannerDead          Kind = "scanner_dead"
+	Stopping             Kind = "stopping"
+)
+
+// Effect says how a problem harms tasks.
+type Effect string
+
+// The effects.
+const (
+	None    Effect = "none"
+	Late    Effect = "late"    // they wait, and none is lost.
+	Refused Effect = "refused" // producers can't store them.
+	Lost    Effect = "lost"    // acknowledged tasks may be lost.
+)
+
+// row describes a kind. advice is safe: it loses no task. anchor is a heading of
+// docs/alerts.md.
+type row struct {
+	kind     Kind
+	severity Severity
+	effect   Effect
+	advice   string
+	anchor   string
+}
+
+// rows describes all kinds, in the order of the table in docs/alerts.md.
+func rows() []row {
+	return []row{
+		{RedisUnreachable, Broken, Late, "start Redis, or look at this scanner's network and password", "duefleetredisdown"},
+		{RedisRefuses, Broken, Late, "grant the right that the text names", "duefleettopicblocked"},
+		{RedisFull, Broken, Refused, "raise maxmemory, or remove what isn't needed from this Redis", "duefleetredisdown"},
+		{RedisUnsafe, Notice, Lost, "run the commands that scanner doctor prints", "duefleetredisunsafe"},
+		{RabbitMQUnreachable, Broken, Late, "start RabbitMQ, or look at this scanner's network, vhost and password",
+			"duefleetrabbitmqdown"},
+		{RabbitMQBlocked, Broken, Late, "free memory or disk of RabbitMQ", "duefleetrabbitmqblocked"},
+		{ExchangeMissing, Broken, Late, "create the exchange, or set declare", "duefleettopicblocked"},
+		{RouteRefused, Broken, Late, "set declare to what exists, or grant the right", "duefleettopicblocked"},
+		{TopicUnserved, Broken, Late, "read the text; a scanner that starts or stops is soon done", "duefleettaskslate"},
+		{ShardUnserved, Degraded, Late, "look at the type of the shard's keys", "duefleetshardrefused"},
+		{ConsulAway, Degraded, None, "bring Consul back, or give the scanner a token that it takes", "duefleetconsuldown"},
+		{ConsulRefuses, Notice, None, "give the scanner a token that may register the service", "duefleetconsuldown"},
+		{SourceAway, Degraded, None, "bring the configuration file back", "duefleetconfigrefused"},
+		{OtherSource, Degraded, None, "give the scanner the source of the others, or stop it", "duefleetconfigdiffers"},
+		{DocumentRefused, Degraded, None, "fix the document with scanner topic set", "duefleetconfigrefused"},
+		{ConfigurationRefused, Degraded, None, "fix what scanner check prints", "duefleetconfigrefused"},
+		{NotConfigured, Degraded, Late, "wait, or look at the way to Consul and Redis", "duefleetconsuldown"},
+		{TopicNotMade, Degraded, Refused, "look at the topic's keys and rights in Redis", "duefleettopicblocked"},
+		{TopicOrphan, Degraded, None, "set its document again, or remove it with scanner topic", "duefleetconfigrefused"},
+		{IntakeStopped, Degraded, Late, "look at the exchange and queue of the intake", "metrics-to-watch"},
+		{TopicPaused, Degraded, Late, "resume the topic when the pause has no more reason", "duefleettopicpaused"},
+		{TasksRetried, Degraded, Late, "fix what the broker says; the tasks are tried again", "duefleetmessagesrefused"},
+		{TasksLate, Degraded, Late, "look at the other problems first", "duefleettaskslate"},
+		{TasksParked, Degraded, Late, "fix the cause, then replay the tasks", "duefleettasksparked"},
+		{TasksOrphaned, Degraded, Late, "wait some minutes; scanners recover them", "metrics-to-watch"},
+		{RateLimited, Notice, Late, "raise rate, if the consumers can take more", "duefleettaskslate"},
+		{RecordsUnreadable, Broken, Late, "run scanners of the version that wrote the records", "duefleettasksunreadable"},
+		{PlacementForked, Degraded, Late, "wait; scanners find the newest placement", "duefleetmovestuck"},
+		{ShardsUnreadable, Degraded, Late, "look at the type of the shards' keys", "duefleetshardrefused"},
+		{TopicUnreadable, Degraded, Late, "look at the type of the topic's keys", "duefleetshardrefused"},
+		{RemovalInterrupted, Degraded, Late, "run scanner topic rm again", "problems"},
+		{NoScanner, Broken, Late, "start a scanner", "duefleetnoscanner"},
+		{ScannerDead, Degraded, None, "start the scanner again", "duefleetscannersmissing"},
+		{Stopping, Notice, None, "wait; the other scanners go on", "problems"},
+	}
+}
+
+// row returns the kind's description. An unknown kind, of a newer version, has only its
+// name.
+func (k Kind) row() row {
+	all := rows()
+	if i := slices.IndexFunc(all, func(r row) bool { return r.kind == k }); i >= 0 {
+		return all[i]
+	}
+	return row{kind: k, severity: Degraded}
+}
+
+// Advice returns what to do about problems of the kind; "" if this version doesn't know it.
+func (k Kind) Advice() string { return k.row().advice }

@@ -1,0 +1,240 @@
+package scanner
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// problems returns what is wrong with this scanner and its topics, for the heartbeat. It
+// isn't nil. That Redis doesn't answer is left out: a heartbeat that arrives is an answer.
+func (s *Scanner) problems() []problem.Problem {
+	found := []problem.Problem{}
+	if s.stopping.Load() {
+		found = append(found, problem.New(problem.Stopping, "", "stopping"))
+	}
+	found = slices.Concat(found, s.redisProblems(), s.sourceProblems(), s.reloader.problems(), s.reloader.unmade())
+	topics := s.reloader.all()
+	if len(topics) == 0 { // else each topic says so
+		found = append(found, s.rabbitProblems()...)
+	}
+	for _, v := range topics {
+		found = append(found, v.problems()...)
+	}
+	return found
+}
+
+// unanswered returns that Redis doesn't answer this scanner's heartbeats.
+func (s *Scanner) unanswered() []problem.Problem {
+	state, why := s.heartbeat.State(), ""
+	if state.Failure != "" {
+		why = ": " + state.Failure
+	}
+	switch since := time.Since(state.Answered); {
+	case state.Answered.IsZero():
+		return []problem.Problem{problem.New(kindOfRedis(state.Cause), "", "not reached yet"+why)}
+	case since > balance.Silence:
+		return []problem.Problem{problem.New(kindOfRedis(state.Cause), "",
+			fmt.Sprintf("no answer for %s%s", since.Round(time.Second), why))}
+	}
+	return nil
+}
+
+// redisProblems returns what is wrong with a Redis that answers, for all topics of this
+// scanner.
+func (s *Scanner) redisProblems() (found []problem.Problem) {
+	if text := s.reloader.refusals.denied(); text != "" {
+		found = append(found, problem.New(problem.RedisRefuses, "", text))
+	}
+	if unsafe := s.durability.warnings(); len(unsafe) > 0 {
+		found = append(found, problem.Unsafe(unsafe))
+	}
+	return found
+}
+
+// kindOfRedis returns the kind of problem that an error of Redis is.
+func kindOfRedis(err error) problem.Kind {
+	switch {
+	case errors.Is(err, task.ErrRedisFull), redis.HasErrorPrefix(err, "OOM"): // of a script, or of a command
+		return problem.RedisFull
+	case shard.Denied(err):
+		return problem.RedisRefuses
+	}
+	return problem.RedisUnreachable
+}
+
+// rabbitProblems returns what is wrong with the connection to RabbitMQ.
+func (s *Scanner) rabbitProblems() []problem.Problem {
+	connected, blocked, reason := s.connection.State()
+	switch {
+	case !connected:
+		return []problem.Problem{problem.New(problem.RabbitMQUnreachable, "", "not connected: "+reason)}
+	case blocked:
+		return []problem.Problem{problem.New(problem.RabbitMQBlocked, "", "blocks publishers: "+reason)}
+	}
+	return nil
+}
+
+// sourceProblems returns what is wrong with the source of topics, and with their documents.
+func (s *Scanner) sourceProblems() (found []problem.Problem) {
+	away := s.reloader.sourceAway()
+	_, errs, _ := s.reloader.state()
+	for _, topic := range slices.Sorted(maps.Keys(errs)) {
+		switch {
+		case topic != "":
+			found = append(found, problem.New(problem.DocumentRefused, topic, errs[topic]))
+		case !away:
+			found = append(found, problem.New(problem.ConfigurationRefused, "", errs[topic]))
+		case s.registration != nil:
+			found = append(found, problem.Away(problem.ConsulAway, errs[topic]))
+		default:
+			found = append(found, problem.Away(problem.SourceAway, errs[topic]))
+		}
+	}
+	return slices.Concat(found, s.registrationProblems(), s.foreignProblems())
+}
+
+// registrationProblems returns why Consul doesn't register this scanner.
+func (s *Scanner) registrationProblems() []problem.Problem {
+	if s.registration == nil {
+		return nil
+	}
+	why := s.registration.refusal.Load()
+	if why == nil {
+		return nil
+	}
+	return []problem.Problem{problem.New(problem.ConsulRefuses, "", "consul does not register this scanner: "+*why)}
+}
+
+// foreignProblems returns why documents of another source are in force instead of this
+// scanner's own.
+func (s *Scanner) foreignProblems() []problem.Problem {
+	why := s.sources.why()
+	if why == "" {
+		return nil
+	}
+	return []problem.Problem{problem.New(problem.OtherSource, "", why)}
+}
+
+// problems is not empty until this scanner has read documents, from its source or from
+// Redis.
+func (r *reloader) problems() []problem.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read || r.restored {
+		return nil
+	}
+	return []problem.Problem{problem.New(problem.NotConfigured, "", "the documents of topics are not read yet")}
+}
+
+// unmade returns the topics with a document in force that have no placement in Redis:
+// producers would get the error that the topic is unknown. A topic whose source isn't
+// known is among them. Topics whose document has vanished or become bad aren't made, and
+// don't count. A topic that can't be forwarded doesn't count either: it still takes and
+// keeps tasks.
+func (r *reloader) unmade() (found []problem.Problem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	missing := slices.Clone(r.pending)
+	for name, v := range r.topics {
+		if p, _ := v.topic.resharder.Known(); p.Epoch == 0 && !v.orphan.Load() && r.errors[name] == "" {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	for _, name := range slices.Compact(missing) {
+		found = append(found, problem.New(problem.TopicNotMade, name, "not in Redis yet"))
+	}
+	return found
+}
+
+// problems returns what keeps the topic from being served as it should be, the most
+// important first.
+func (v *served) problems() []problem.Problem {
+	t := v.topic
+	found := slices.Concat(t.forwarding(), t.redisProblems(), t.shardProblems())
+	if why := t.intakeTrouble(); why != "" {
+		found = append(found, problem.New(problem.IntakeStopped, t.name, "takes no messages from its intake: "+why))
+	}
+	if v.orphan.Load() {
+		found = append(found, problem.New(problem.TopicOrphan, t.name,
+			"orphan: it has no document; set it or remove it with `scanner topic`"))
+	}
+	return found
+}
+
+// forwarding returns what keeps the topic's messages from RabbitMQ.
+func (t *topic) forwarding() []problem.Problem {
+	connected, blocked, _ := t.outbound.State()
+	ready, reason := t.publisher.Ready()
+	route := t.routeProblems()
+	switch {
+	case !ready && !connected:
+		return []problem.Problem{problem.New(problem.RabbitMQUnreachable, t.name, reason)}
+	case !ready && blocked:
+		return []problem.Problem{problem.New(problem.RabbitMQBlocked, t.name, reason)}
+	case len(route) > 0:
+		return route
+	case !ready: // it starts, stops, or opens its channel again
+		return []problem.Problem{problem.New(problem.TopicUnserved, t.name, reason)}
+	}
+	return nil
+}
+
+// routeProblems returns why RabbitMQ refuses the topic's route.
+func (t *topic) routeProblems() []problem.Problem {
+	block, _ := t.publisher.Blocked()
+	if block.Reason == "" {
+		return nil
+	}
+	kind := problem.RouteRefused
+	if block.Kind == forward.NotFound {
+		kind = problem.ExchangeMissing
+	}
+	p := problem.New(kind, t.name, block.Reason)
+	p.Facts = map[string]string{"reason": block.Kind}
+	return []problem.Problem{p}
+}
+
+// redisProblems returns why Redis doesn't serve the topic as a whole.
+func (t *topic) redisProblems() []problem.Problem {
+	kind, why := problem.RedisRefuses, t.health.refusals.denied()
+	if outage := t.health.outage.Load(); outage != nil {
+		kind, why = problem.RedisUnreachable, *outage
+	}
+	if why == "" {
+		return nil
+	}
+	return []problem.Problem{problem.New(kind, t.name, "not served by Redis: "+why)}
+}
+
+// shardProblems returns the shards that Redis refuses to serve, as one problem. It is
+// RedisRefuses if a right is missing: other scanners may have it.
+func (t *topic) shardProblems() []problem.Problem {
+	refused := t.refusedShards()
+	if len(refused.numbers) == 0 {
+		return nil
+	}
+	kind := problem.ShardUnserved
+	if refused.denied {
+		kind = problem.RedisRefuses
+	}
+	names := shard.ShardNames(refused.numbers)
+	p := problem.New(kind, t.name, names+" not served by Redis: "+refused.why)
+	p.Facts = map[string]string{"shards": strings.TrimPrefix(strings.TrimPrefix(names, "shards "), "shard ")}
+	if len(refused.numbers) == 1 {
+		p.Shard = p.Facts["shards"]
+	}
+	return []problem.Problem{p}
+}
