@@ -13,104 +13,113 @@ import (
 )
 
 // examineIntake checks the exchanges and queues of a topic's intake.
-func (b *broker) examineIntake(r *report, name string, t config.Topic, running bool) {
+func (q questions) examineIntake(name string, t config.Topic, running bool, alarm string) {
 	if !t.TakesIn() {
 		return
 	}
-	b.examineIntakeExchange(r, name, t, running)
-	b.examineIntakeQueue(r, name, t, running)
-	b.examineRefused(r, name, t, running)
-	b.examineIntakeRights(r, name, t)
+	q.examineIntakeExchange(name, t, running)
+	q.examineIntakeQueue(name, t, running)
+	q.examineRefused(name, t, running)
+	if alarm != "" {
+		q.unchecked("topic "+name+" intake rights", "RabbitMQ blocks publishers, so publishing can't be tried")
+		return
+	}
+	q.examineIntakeRights(name, t)
 }
 
 // examineIntakeExchange checks that the exchange exists and has the type of the settings.
 // An exchange keeps its type, and AMQP reports it only as the refusal of another one.
-func (b *broker) examineIntakeExchange(r *report, name string, t config.Topic, running bool) {
+func (q questions) examineIntakeExchange(name string, t config.Topic, running bool) {
 	check, in := "topic "+name+" intake exchange", t.Intake
-	err := b.ask(func(ch *amqp.Channel) error {
+	err := q.ask(func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(in.Exchange, in.Type, true, false, false, false, nil)
 	})
 	if err == nil { // it is there, so this makes nothing
-		err = b.ask(func(ch *amqp.Channel) error {
+		err = q.ask(func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclare(in.Exchange, in.Type, true, false, false, false, nil)
 		})
 	}
 	switch {
 	case err == nil:
-		r.ok(check, "exchange %s is there, of type %s", in.Exchange, in.Type)
-	case b.madeLater(r, check, "exchange "+in.Exchange, t, running, err):
+		q.ok(check, "exchange %s is there, of type %s", in.Exchange, in.Type)
+	case q.madeLater(check, "exchange "+in.Exchange, t, running, err):
 	case notFound(err):
-		r.fail(check, b.declare("exchange", "name="+in.Exchange+" type="+in.Type), "%v", err)
+		q.fail(check, q.declare("exchange", "name="+in.Exchange+" type="+in.Type), "%v", err)
 	case refusedWith(err, amqp.PreconditionFailed):
-		r.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
+		q.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
 			"exchange %s is there and differs from the settings: %v", in.Exchange, err)
 	case refusedWith(err, amqp.AccessRefused):
-		r.info(check, "exchange %s is there; this user may not declare it, so its type isn't known", in.Exchange)
+		q.unchecked(check, "exchange %s is there; user %s may not declare it, so its type isn't known", in.Exchange,
+			q.uri.Username)
 	default:
-		r.fail(check, b.permit(), "exchange %s: %v", in.Exchange, err)
+		q.refuse(check, "exchange "+in.Exchange, err)
 	}
 }
 
-func (b *broker) examineIntakeQueue(r *report, name string, t config.Topic, running bool) {
+func (q questions) examineIntakeQueue(name string, t config.Topic, running bool) {
 	check, in := "topic "+name+" intake queue", t.Intake
-	found, err := b.queue(in.Queue)
+	found, err := q.queue(in.Queue)
 	switch {
 	case err == nil && found.Consumers == 0 && t.Paused:
-		r.info(check, "the topic is paused: queue %s keeps %s", in.Queue, messages(found.Messages))
+		q.info(check, "the topic is paused: queue %s keeps %s", in.Queue, messages(found.Messages))
 	case err == nil && found.Consumers == 0:
-		r.warn(check, "scanner run, or the reason in scanner status --topic "+name,
+		q.warn(check, "scanner run, or the reason in scanner status --topic "+name,
 			"queue %s is there, holds %s, and no scanner consumes from it", in.Queue, messages(found.Messages))
 	case err == nil:
-		r.ok(check, "queue %s is there, with %s, and a scanner consumes from it", in.Queue, messages(found.Messages))
-	case b.madeLater(r, check, "queue "+in.Queue, t, running, err):
+		q.ok(check, "queue %s is there, with %s, and a scanner consumes from it", in.Queue, messages(found.Messages))
+	case q.madeLater(check, "queue "+in.Queue, t, running, err):
 	case notFound(err):
-		r.fail(check, b.declare("queue", fmt.Sprintf(`name=%s arguments='%s'`, in.Queue, intakeArguments(*in))), "%v", err)
+		q.fail(check, q.declare("queue", fmt.Sprintf(`name=%s arguments='%s'`, in.Queue, intakeArguments(*in))), "%v", err)
 	default:
-		r.fail(check, b.permit(), "queue %s: %v", in.Queue, err)
+		q.refuse(check, "queue "+in.Queue, err)
 	}
 }
 
 // examineRefused reports whether messages that no task could be made of wait.
-func (b *broker) examineRefused(r *report, name string, t config.Topic, running bool) {
+func (q questions) examineRefused(name string, t config.Topic, running bool) {
 	check, queue := "topic "+name+" intake refused", t.Intake.Refused()
-	found, err := b.queue(queue)
+	found, err := q.queue(queue)
 	switch {
 	case err == nil && found.Messages > 0:
-		r.warn(check, "read their header x-duefleet-refused, fix the clients, then publish the messages again or purge "+
+		q.warn(check, "read their header x-duefleet-refused, fix the clients, then publish the messages again or purge "+
 			queue,
 			"queue %s holds %s that broke a rule", queue, messages(found.Messages))
 	case err == nil:
-		r.ok(check, "queue %s is there and empty", queue)
-	case b.madeLater(r, check, "queue "+queue, t, running, err):
+		q.ok(check, "queue %s is there and empty", queue)
+	case q.madeLater(check, "queue "+queue, t, running, err):
 	case notFound(err):
-		r.fail(check, fmt.Sprintf("%s; then %s; then bind them", b.declare("exchange", "name="+queue+" type=fanout"),
-			b.declare("queue", "name="+queue+` arguments='{"x-queue-type":"quorum"}'`)), "%v", err)
+		q.fail(check, fmt.Sprintf("%s; then %s; then bind them", q.declare("exchange", "name="+queue+" type=fanout"),
+			q.declare("queue", "name="+queue+` arguments='{"x-queue-type":"quorum"}'`)), "%v", err)
 	default:
-		r.fail(check, b.permit(), "queue %s: %v", queue, err)
+		q.refuse(check, "queue "+queue, err)
 	}
 }
 
 // examineIntakeRights tries to publish refused messages and answers, in transactions that
 // it doesn't commit.
-func (b *broker) examineIntakeRights(r *report, name string, t config.Topic) {
+func (q questions) examineIntakeRights(name string, t config.Topic) {
 	check := "topic " + name + " intake rights"
 	var denied []string
 	for _, to := range []struct{ exchange, what string }{
 		{t.Intake.Refused(), "refused messages to exchange " + t.Intake.Refused()},
 		{"", "answers to AMQP's default exchange"},
 	} {
-		err := b.ask(func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange) })
+		err := q.ask(func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange) })
+		if why := unanswered(q.ctx, err); why != "" {
+			q.unchecked(check, "%s", why)
+			return
+		}
 		if refusedWith(err, amqp.AccessRefused) {
 			denied = append(denied, to.what)
 		}
 	}
 	if len(denied) == 0 {
-		r.ok(check, "user %s may publish refused messages and answers", b.uri.Username)
+		q.ok(check, "user %s may publish refused messages and answers", q.uri.Username)
 		return
 	}
-	r.fail(check, fmt.Sprintf("let user %s write to %s and amq.default in vhost %s: see \"Rights in RabbitMQ\" in "+
+	q.fail(check, fmt.Sprintf("let user %s write to %s and amq.default in vhost %s: see \"Rights in RabbitMQ\" in "+
 		"docs/deploy.md",
-		b.uri.Username, t.Intake.Refused(), b.uri.Vhost), "user %s may not publish %s", b.uri.Username,
+		q.uri.Username, t.Intake.Refused(), q.uri.Vhost), "user %s may not publish %s", q.uri.Username,
 		strings.Join(denied, " and "))
 }
 
@@ -137,11 +146,11 @@ func tryPublish(ch *amqp.Channel, exchange string) error {
 
 // madeLater reports that the first scanner will make what is missing, and returns whether
 // that is so.
-func (b *broker) madeLater(r *report, check, what string, t config.Topic, running bool, err error) bool {
+func (q questions) madeLater(check, what string, t config.Topic, running bool, err error) bool {
 	if !notFound(err) || t.Declare == nil || running {
 		return false
 	}
-	r.info(check, "%s isn't there; the first scanner will make it", what)
+	q.info(check, "%s isn't there; the first scanner will make it", what)
 	return true
 }
 

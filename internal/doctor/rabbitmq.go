@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -32,66 +34,107 @@ type brokers struct {
 	first *broker
 	// alarm is why the first broker accepts no messages; "" if it does.
 	alarm string
+	// refused is true if no broker answers, and a finding says why.
+	refused bool
 }
 
-func (b brokers) close() {
+// cut closes the connection at once. All requests on it end then.
+func (b brokers) cut() {
 	if b.first != nil {
-		_ = b.first.conn.Close() // nothing is in flight
+		_ = b.first.raw.Close()
 	}
+}
+
+// close closes the connection, within closeLimit, or at once if ctx is over.
+func (b brokers) close(ctx context.Context) {
+	if b.first == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeLimit)
+	defer cancel()
+	defer context.AfterFunc(ctx, b.cut)()
+	_ = b.first.conn.Close() // nothing is in flight
 }
 
 // explains reports whether a finding about the brokers already explains a scanner's
 // problem.
 func (b brokers) explains(kind problem.Kind) bool {
 	if b.first == nil {
-		return kind == problem.RabbitMQUnreachable
+		return b.refused && kind == problem.RabbitMQUnreachable
 	}
 	return b.alarm != "" && kind == problem.RabbitMQBlocked
 }
 
 // examineRoutes checks the topics' exchanges, queues and bindings at a broker.
-func (p Target) examineRoutes(ctx context.Context, r *report, b *broker, docs map[string]config.Topic,
+func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, docs map[string]config.Topic,
 	fleet fleetView) {
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
-			b.examineBinding(r, name, docs[name], fleet.unrouted[name])
-			p.examineOldQueues(ctx, r, b, name, docs[name])
-		}
-		b.examineDeadLetters(r, name, docs[name], len(fleet.live()) > 0)
-		b.examineIntake(r, name, docs[name], len(fleet.live()) > 0)
-	}
+	b, running := found.first, len(fleet.live()) > 0
 	examineSharedIntakes(r, docs)
+	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
+		q := questions{ctx, r, b}
+		if q.examineTopic(name, docs[name], running) {
+			q.examineBinding(name, docs[name], fleet.unrouted[name])
+			p.examineOldQueues(q, name, docs[name])
+		}
+		q.examineDeadLetters(name, docs[name], running)
+		q.examineIntake(name, docs[name], running, found.alarm)
+	})
 }
 
-// reachRabbitMQ tries every URL. The caller must close the result.
+// reachRabbitMQ tries every URL at the same time. The caller must close the result.
 func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 	secure, err := p.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that exist", "rabbitmq.tls: %v", err)
+		return brokers{refused: true}
+	}
+	urls := p.Settings.RabbitMQ.URLs
+	all, reports := make([]brokers, len(urls)), make([]*report, len(urls))
+	var group sync.WaitGroup
+	for i, raw := range urls {
+		reports[i] = &report{}
+		group.Go(func() { all[i] = reachBroker(ctx, reports[i], i, raw, secure) })
+	}
+	group.Wait()
+	for i, b := range all {
+		r.findings = append(r.findings, reports[i].findings...)
+		switch {
+		case found.first == nil && b.first != nil:
+			found = b
+		case b.first != nil:
+			b.close(ctx) // it has answered, and nothing else was asked
+		}
+	}
+	found.refused = found.first == nil && r.failed("rabbitmq.connection")
+	return found
+}
+
+// reachBroker tries the URL with an index in rabbitmq.urls.
+func reachBroker(ctx context.Context, r *report, index int, raw string, secure *tls.Config) (found brokers) {
+	const check = "rabbitmq.connection"
+	b, err := dial(ctx, raw, secure)
+	addr := net.JoinHostPort(b.uri.Host, strconv.Itoa(b.uri.Port))
+	if why := unanswered(ctx, err); why != "" {
+		r.unchecked(check, "%s (%s)", why, addr)
 		return found
 	}
-	for i, raw := range p.Settings.RabbitMQ.URLs {
-		b, err := dial(ctx, raw, secure)
-		addr := net.JoinHostPort(b.uri.Host, strconv.Itoa(b.uri.Port))
-		if err != nil {
-			r.fail("rabbitmq.connection", fixBroker(b.uri, i, err), "%s: %v", addr, err)
-			continue
-		}
-		alarm := alarmed(ctx, raw, secure)
-		if alarm != "" {
-			r.fail("rabbitmq.connection", "free disk space or memory on the broker's machine; list its alarms with: "+
-				"rabbitmq-diagnostics alarms",
-				"%s answers, and takes no messages: RabbitMQ blocks publishers: %s", addr, alarm)
-		} else {
-			r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost,
-				choose(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
-		}
-		if found.first != nil {
-			_ = b.conn.Close() // it has answered, and nothing else was asked
-			continue
-		}
-		found = brokers{first: &b, alarm: alarm}
+	if err != nil {
+		r.fail(check, fixBroker(b.uri, index, err), "%s: %v", addr, err)
+		return found
 	}
+	found = brokers{first: &b}
+	found.alarm, err = alarmed(ctx, raw, secure)
+	switch {
+	case found.alarm != "":
+		r.fail(check, "free disk space or memory on the broker's machine; list its alarms with: "+
+			"rabbitmq-diagnostics alarms",
+			"%s answers, and takes no messages: RabbitMQ blocks publishers: %s", addr, found.alarm)
+		return found
+	case err != nil:
+		r.unchecked("rabbitmq.alarm", "%s (%s)", cmp.Or(unanswered(ctx, err), err.Error()), addr)
+	}
+	r.ok(check, "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost,
+		choose(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
 	return found
 }
 
@@ -102,17 +145,19 @@ func choose(yes bool, then, otherwise string) string {
 	return otherwise
 }
 
-// dial opens a connection. Errors never contain the URL, because it has a password.
+// dial opens a connection. Errors never contain the URL, because it has a password. The end
+// of ctx ends a dial that isn't ready, and nothing later.
 func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 	uri, err := amqp.ParseURI(raw)
 	if err != nil {
 		return broker{}, errors.New("rabbitmq.urls: not amqp://user:password@host:5672/vhost")
 	}
 	var opened net.Conn
+	stop := func() bool { return true }
 	cfg := amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{Timeout: askLimit}).DialContext(ctx, network, addr)
 		if err == nil {
-			err = conn.SetDeadline(time.Now().Add(askLimit)) // the library lifts it when the connection is open
+			stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 		opened = conn
 		return conn, err
@@ -121,30 +166,30 @@ func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 		cfg.TLSClientConfig = secure.Clone()
 	}
 	conn, err := amqp.DialConfig(raw, cfg)
+	stop()
 	return broker{conn, opened, uri}, err
 }
 
-// alarmed returns why a broker accepts no messages. It returns "" if the broker accepts
-// them, or if alarmed can't find out. A broker with an alarm blocks a connection at its
+// alarmed returns why a broker accepts no messages; "" if the broker accepts them. An error
+// means that alarmed can't find out. A broker with an alarm blocks a connection at its
 // first message: it sends a notice and reads nothing more. So alarmed sends a message
 // that goes to no queue, and then another request. Either the notice arrives, or the
 // answer to the request. alarmed makes its own connection, because a blocked one can't
 // even be closed.
-func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
+func alarmed(ctx context.Context, raw string, secure *tls.Config) (reason string, err error) {
 	b, err := dial(ctx, raw, secure)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer b.raw.Close()
+	defer context.AfterFunc(ctx, func() { _ = b.raw.Close() })()
 	blocked := b.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
 	ch, err := b.conn.Channel()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	if ch.PublishWithContext(ctx, "", "doctor-"+rand.Text(), false, false, amqp.Publishing{}) != nil {
-		return ""
+	if err := ch.PublishWithContext(ctx, "", "doctor-"+rand.Text(), false, false, amqp.Publishing{}); err != nil {
+		return "", err
 	}
 	answered := make(chan struct{})
 	go func() { // another channel: the broker closes this one if its user may not publish
@@ -153,11 +198,11 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	}()
 	select {
 	case b := <-blocked:
-		return b.Reason
+		return b.Reason, nil
 	case <-answered:
-		return ""
+		return "", ctx.Err()
 	case <-ctx.Done():
-		return "no answer to a message within " + askLimit.String()
+		return "", ctx.Err()
 	}
 }
 
@@ -186,19 +231,43 @@ func fixBroker(uri amqp.URI, index int, err error) string {
 	}
 }
 
-// ask runs one request on a channel of its own, because a refusal closes the channel.
-func (b *broker) ask(question func(*amqp.Channel) error) error {
-	ch, err := b.conn.Channel()
-	if err != nil {
+// questions are one topic's questions to a broker.
+type questions struct {
+	ctx context.Context //nolint:containedctx // it lives for these questions only
+	*report
+	*broker
+}
+
+// ask runs one request on a channel of its own, because a refusal closes the channel. The
+// end of the context closes the connection, and so ends the request.
+func (q questions) ask(question func(*amqp.Channel) error) error {
+	if err := q.ctx.Err(); err != nil {
 		return err
 	}
-	defer ch.Close()
-	return question(ch)
+	ch, err := q.conn.Channel()
+	if err == nil {
+		err = question(ch)
+		defer ch.Close()
+	}
+	if why := q.ctx.Err(); err != nil && why != nil {
+		return why
+	}
+	return err
+}
+
+// refuse reports why a question has no answer: the user may not ask, or no time was left. It
+// is a failure only if the broker says something else.
+func (q questions) refuse(check, what string, err error) {
+	if refusedWith(err, amqp.AccessRefused) {
+		q.unchecked(check, "user %s may not ask for %s: %v", q.uri.Username, what, err)
+		return
+	}
+	q.failErr(q.ctx, err, check, "see the broker's log", "%s: %v", what, err)
 }
 
 // queue returns the state of a queue, if it exists.
-func (b *broker) queue(name string) (found amqp.Queue, err error) {
-	err = b.ask(func(ch *amqp.Channel) (err error) {
+func (q questions) queue(name string) (found amqp.Queue, err error) {
+	err = q.ask(func(ch *amqp.Channel) (err error) {
 		found, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		return err
 	})
@@ -207,58 +276,58 @@ func (b *broker) queue(name string) (found amqp.Queue, err error) {
 
 // examineTopic checks a topic's exchange and queue. It returns true if both exist, so
 // that their binding can be checked.
-func (b *broker) examineTopic(r *report, name string, t config.Topic, running bool) bool {
+func (q questions) examineTopic(name string, t config.Topic, running bool) bool {
 	if t.Exchange == "" { // AMQP's default exchange binds every queue by its name
-		b.examineQueue(r, name, t, t.RoutingKey, running)
+		q.examineQueue(name, t, t.RoutingKey, running)
 		return false
 	}
-	err := b.ask(func(ch *amqp.Channel) error {
+	err := q.ask(func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(t.Exchange, amqp.ExchangeDirect, true, false, false, false, nil)
 	})
 	check := "topic " + name + " exchange"
 	switch {
 	case err == nil:
-		r.ok(check, "exchange %s is there", t.Exchange)
+		q.ok(check, "exchange %s is there", t.Exchange)
 	case t.Declare != nil && !running && notFound(err):
-		r.info(check, "exchange %s isn't there; the first scanner will make it", t.Exchange)
+		q.info(check, "exchange %s isn't there; the first scanner will make it", t.Exchange)
 		return false
 	case notFound(err):
-		r.fail(check, b.declare("exchange", "name="+t.Exchange+" type="+kind(t)), "%v", err)
+		q.fail(check, q.declare("exchange", "name="+t.Exchange+" type="+kind(t)), "%v", err)
 		return false
 	default:
-		r.fail(check, b.permit(), "exchange %s: %v", t.Exchange, err)
+		q.refuse(check, "exchange "+t.Exchange, err)
 		return false
 	}
-	return t.Declare == nil || b.examineQueue(r, name, t, t.Declare.Queue, running)
+	return t.Declare == nil || q.examineQueue(name, t, t.Declare.Queue, running)
 }
 
 // examineQueue checks a topic's queue and returns whether it exists.
-func (b *broker) examineQueue(r *report, name string, t config.Topic, queue string, running bool) bool {
+func (q questions) examineQueue(name string, t config.Topic, queue string, running bool) bool {
 	check := "topic " + name + " queue"
-	found, err := b.queue(queue)
+	found, err := q.queue(queue)
 	switch {
 	case err == nil && found.Consumers == 0:
-		r.warn(check, "start the application that consumes from "+queue,
+		q.warn(check, "start the application that consumes from "+queue,
 			"queue %s is there, holds %d messages, and nobody consumes from it", queue, found.Messages)
 	case err == nil:
-		r.ok(check, "queue %s is there, with %d messages and %d consumers", queue, found.Messages, found.Consumers)
+		q.ok(check, "queue %s is there, with %d messages and %d consumers", queue, found.Messages, found.Consumers)
 	case notFound(err) && t.Declare != nil && !running:
-		r.info(check, "queue %s isn't there; the first scanner will make it", queue)
+		q.info(check, "queue %s isn't there; the first scanner will make it", queue)
 	case notFound(err) && t.Declare != nil:
 		properties := fmt.Sprintf(`name=%s arguments='%s'`, queue, queueArguments(*t.Declare))
-		r.fail(check, fmt.Sprintf("%s; then %s; or restart a scanner, which makes both",
-			b.declare("queue", properties), b.bind(t, queue)), "%v", err)
+		q.fail(check, fmt.Sprintf("%s; then %s; or restart a scanner, which makes both",
+			q.declare("queue", properties), q.bind(t, queue)), "%v", err)
 	case notFound(err):
-		r.fail(check, b.declare("queue", "name="+queue), "%v", err)
+		q.fail(check, q.declare("queue", "name="+queue), "%v", err)
 	default:
-		r.fail(check, b.permit(), "queue %s: %v", queue, err)
+		q.refuse(check, "queue "+queue, err)
 	}
 	return err == nil
 }
 
 // examineBinding reports whether messages failed for lack of a binding. It can't check
 // more: AMQP has no request for bindings, and consumers would receive a test message.
-func (b *broker) examineBinding(r *report, name string, t config.Topic, returned bool) {
+func (q questions) examineBinding(name string, t config.Topic, returned bool) {
 	check := "topic " + name + " binding"
 	queue := "QUEUE"
 	if t.Declare != nil {
@@ -266,12 +335,12 @@ func (b *broker) examineBinding(r *report, name string, t config.Topic, returned
 	}
 	switch {
 	case returned:
-		r.fail(check, b.bind(t, queue), "RabbitMQ returned messages: no queue is bound to exchange %s for key %s", t.Exchange,
+		q.fail(check, q.bind(t, queue), "RabbitMQ returned messages: no queue is bound to exchange %s for key %s", t.Exchange,
 			t.RoutingKey)
 	case t.Declare != nil:
-		r.info(check, "AMQP can't tell whether queue %s is still bound; a scanner binds it when it connects", queue)
+		q.info(check, "AMQP can't tell whether queue %s is still bound; a scanner binds it when it connects", queue)
 	default:
-		r.info(check, "AMQP can't tell whether a queue is bound to exchange %s for key %s; if none is, "+
+		q.info(check, "AMQP can't tell whether a queue is bound to exchange %s for key %s; if none is, "+
 			"duefleet_returned_total rises", t.Exchange, t.RoutingKey)
 	}
 }
