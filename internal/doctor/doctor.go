@@ -93,6 +93,7 @@ type Target struct {
 // answers are what the servers and the fleet said to the first questions.
 type answers struct {
 	stored  bool // Redis answers
+	replica bool // and is a replica
 	docs    documents
 	brokers brokers
 	fleet   fleetView
@@ -164,6 +165,8 @@ func (p Target) ask(ctx context.Context, r *report) (found answers) {
 			return func() { found.brokers = reached }
 		}})
 	found.stored = found.stored || nodes.has(OK, redisConnection)
+	found.replica = nodes.failed(redisRole)
+	grant(brokers.findings, found.docs)
 	for _, part := range []*report{nodes, docs, brokers} {
 		r.findings = append(r.findings, part.findings...)
 	}
@@ -203,6 +206,7 @@ func Connect(ctx context.Context, p Target) []Finding {
 	}
 	together(ctx, parts...)
 	findings := slices.Concat(nodes.findings, docs.findings, brokers.findings)
+	grant(findings, documents{})
 	for i, f := range findings { // the answer is what was asked for
 		if f.State == NotChecked {
 			findings[i].State, findings[i].Fix = Fail, "start the server, or look at the way to it"

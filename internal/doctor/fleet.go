@@ -54,6 +54,9 @@ func (f fleetView) has(kind problem.Kind, topic string) bool {
 func (p Target) examineFleet(ctx context.Context, r *report, found answers, denied bool) {
 	docs, view, brokers := found.docs, found.fleet, found.brokers
 	switch err := found.unread; {
+	case found.replica:
+		r.unchecked(fleetStatus, "its state in a replica may be old")
+		return
 	case err == nil:
 	case shard.Denied(err) && denied: // redis.rights names the missing right
 		r.unchecked(fleetStatus, "no right to read it")

@@ -220,10 +220,10 @@ func fixBroker(uri amqp.URI, index int, err error) string {
 		return fmt.Sprintf("set rabbitmq.tls; see the broker's certificate with: openssl s_client -connect %s:%d", uri.Host,
 			uri.Port)
 	case refusal != nil && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"):
-		return fmt.Sprintf("rabbitmqctl add_vhost %s; then rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost,
+		return fmt.Sprintf("rabbitmqctl add_vhost %s; then rabbitmqctl set_permissions -p %s %s "+leastRights, uri.Vhost,
 			uri.Vhost, uri.Username)
 	case refusal != nil && (errors.Is(refusal, amqp.ErrVhost) || strings.Contains(refusal.Reason, "vhost")):
-		return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost, uri.Username)
+		return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s "+leastRights, uri.Vhost, uri.Username)
 	case refusal != nil && refusal.Code == amqp.AccessRefused:
 		return fmt.Sprintf("put the password into %s, or set it: rabbitmqctl change_password %s PASSWORD", key, uri.Username)
 	default:
@@ -365,8 +365,4 @@ func (b *broker) declare(what, properties string) string {
 func (b *broker) bind(t config.Topic, queue string) string {
 	return fmt.Sprintf("rabbitmqadmin -V %s declare binding source=%s destination=%s routing_key=%s", b.uri.Vhost,
 		t.Exchange, queue, t.RoutingKey)
-}
-
-func (b *broker) permit() string {
-	return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", b.uri.Vhost, b.uri.Username)
 }

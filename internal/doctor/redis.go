@@ -19,10 +19,9 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// redisConnection is the check that Redis answers.
-const redisConnection = "redis.connection"
-
 const (
+	// redisConnection is the check that Redis answers, and redisRole that it is no replica.
+	redisConnection, redisRole = "redis.connection", "redis.role"
 	// clockLimit is the difference between Redis's clock and this machine's above which
 	// doctor warns.
 	clockLimit = time.Second
@@ -55,6 +54,9 @@ func (p Target) examineRedis(ctx context.Context, r *report) bool {
 	}
 	if len(nodes) == 0 {
 		return false
+	}
+	if r.failed(redisRole) {
+		return true // a replica refuses what a user may do
 	}
 	r.ask("redis.rights")
 	p.examineRights(ctx, r, nodes[0])
@@ -164,6 +166,12 @@ func (p Target) examineNode(ctx context.Context, r *report, n node) {
 		return
 	}
 	info := shard.ParseInfo(text)
+	if info["role"] == "slave" {
+		master := net.JoinHostPort(info["master_host"], info["master_port"])
+		r.fail(redisRole, fmt.Sprintf("set redis.addrs to %s, or redis.master_name and redis.addrs to the sentinels", master),
+			"%s is a replica of %s, and takes no writes", n.addr, master)
+		return
+	}
 	major, _, _ := strings.Cut(info["redis_version"], ".")
 	if v, err := strconv.Atoi(major); err != nil || v < oldestRedis {
 		r.fail("redis.version", "upgrade the server to Redis 7 or later", "%s runs Redis %q", n.addr, info["redis_version"])

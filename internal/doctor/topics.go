@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,11 +125,7 @@ func (p Target) examineApplied(ctx context.Context, r *report, name string, doc 
 		}
 	default:
 		kept, err := config.ParseTopic(name, raw)
-		var changes []string
-		for _, c := range config.Diff(kept, doc) {
-			changes = append(changes, fmt.Sprintf("%s is %s and should be %s", c.Key, cmp.Or(c.Old, "(none)"),
-				cmp.Or(c.New, "(none)")))
-		}
+		changes := differences(kept, doc, "should be")
 		switch {
 		case err != nil:
 			r.warn(check, p.command("topic set "+name+" key=value"), "the document kept in Redis: %v", err)
