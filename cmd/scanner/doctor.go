@@ -29,7 +29,8 @@ func doctorCommand(s *settings) *cobra.Command {
 It asks the fleet and the servers at the same time, for at most ten seconds. Ctrl-C ends
 it with what it knows by then.
 
-It prints each problem once, with the command that fixes it. The exit code is 1 if there is a problem.
+It prints each problem once, with the command that fixes it. If more than three topics
+have the same one, it counts the others; -o json has all. The exit code is 1 if there is a problem.
 A paused topic is none; everything else that makes "scanner status --exit-code" fail is.
 
 "not checked" means that a server gave no answer within five seconds, or that the user
@@ -103,6 +104,7 @@ func printFindings(out io.Writer, findings []doctor.Finding, format cli.Format) 
 	if format == cli.JSON {
 		return cli.PrintJSON(out, findings, "  ")
 	}
+	findings = doctor.Grouped(findings)
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	for _, f := range findings {
 		if f.State == doctor.NotChecked {

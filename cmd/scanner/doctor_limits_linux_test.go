@@ -12,6 +12,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
@@ -231,15 +232,26 @@ func blackhole(t *testing.T) (addr string) {
 // TestDoctorEndsAtASignal: it prints the findings that it has by then.
 func TestDoctorEndsAtASignal(t *testing.T) {
 	t.Parallel()
-	node := ownRabbitMQ(t)
-	o := intakeOperator(t, node.URL("/"))
-	if err := node.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	server := servertest.OwnRedis(t)
+	o := newOperator(t, "rabbitmq: {urls: ['amqp://guest:guest@"+blackhole(t)+"/']}\n"+intakeTopics)
+	o.configure(t, "redis: {addrs: ['"+server.Addr()+"'], prefix: x}\n")
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Second, cancel)
-	code, text := o.timed(ctx, atOnce)
-	if code != cli.Failed || !strings.Contains(text, "redis.rights") ||
+	defer cancel()
+	told := &wait.Log{}
+	ended := o.begin(ctx, told, "doctor")
+	rdb := redis.NewClient(servertest.RedisOptions(server.Addr()).Simple())
+	defer rdb.Close()
+	wait.For(t, "doctor's last question to Redis", func() bool {
+		info, err := rdb.Info(t.Context(), "commandstats").Result()
+		return err == nil && strings.Contains(info, "cmdstat_ssubscribe")
+	})
+	cancel()
+	signaled := time.Now()
+	code := wait.Receive(t, "doctor to end", ended)
+	if took := time.Since(signaled); took > atOnce {
+		t.Errorf("doctor ended %s after the signal", took)
+	}
+	if text := told.String(); code != cli.Failed || !strings.Contains(text, "redis.rights") ||
 		!strings.Contains(text, "not checked: rabbitmq.connection: interrupted") {
 		t.Errorf("code %d: %s", code, text)
 	}

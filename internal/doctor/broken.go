@@ -18,10 +18,12 @@ import (
 // examineBroken reports each document with mistakes once, and names the scanners that
 // refuse it.
 func (p Target) examineBroken(ctx context.Context, r *report, docs documents, fleet fleetView) {
-	for _, name := range slices.Sorted(maps.Keys(docs.broken)) {
+	names := slices.Sorted(maps.Keys(docs.broken))
+	// Without time they are broken too, only the advice is shorter.
+	r.eachTopic(context.WithoutCancel(ctx), "documents", names, func(r *report, name string) {
 		doc := docs.broken[name]
 		r.fail("topic "+name+" document", p.fixDocument(ctx, doc), "%v%s", doc.Err, refusing(fleet, name))
-	}
+	})
 }
 
 // refusing names the members that refuse a topic's document.

@@ -122,7 +122,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 	defer context.AfterFunc(more, func() { found.brokers.cut() })()
 	parts := []part{{"topics' documents", members, func(ctx context.Context, r *report) func() {
 		if found.stored {
-			p.examineFleet(ctx, r, found, servers.failed("redis.rights"))
+			p.examineFleet(ctx, r, found)
 		}
 		p.examineBroken(ctx, r, found.docs, found.fleet)
 		return nil
@@ -135,7 +135,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 	}
 	together(more, parts...)
 	for _, part := range []*report{members, servers, routes} {
-		r.findings = append(r.findings, part.findings...)
+		r.take(part)
 	}
 	p.examineWaiting(r, found.fleet, found.brokers)
 	return once(r.findings)
@@ -168,7 +168,7 @@ func (p Target) ask(ctx context.Context, r *report) (found answers) {
 	found.replica = nodes.failed(redisRole)
 	grant(brokers.findings, found.docs)
 	for _, part := range []*report{nodes, docs, brokers} {
-		r.findings = append(r.findings, part.findings...)
+		r.take(part)
 	}
 	return found
 }

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -51,20 +50,17 @@ func (f fleetView) has(kind problem.Kind, topic string) bool {
 // examineFleet compares the documents with what the fleet applies. It also reports
 // everything that `scanner status --exit-code` counts as unhealthy. It leaves late tasks
 // to examineWaiting, because later findings may explain them.
-func (p Target) examineFleet(ctx context.Context, r *report, found answers, denied bool) {
+func (p Target) examineFleet(ctx context.Context, r *report, found answers) {
 	docs, view, brokers := found.docs, found.fleet, found.brokers
 	switch err := found.unread; {
 	case found.replica:
 		r.unchecked(fleetStatus, "its state in a replica may be old")
 		return
 	case err == nil:
-	case shard.Denied(err) && denied: // redis.rights names the missing right
-		r.unchecked(fleetStatus, "no right to read it")
-	case view.heard:
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = errors.New("no answer within " + askLimit.String())
-		}
-		r.unchecked("counts of tasks", "%v", err)
+	case shard.Denied(err):
+		r.unchecked(fleetStatus, "no right to read it: %v", err)
+	case view.heard && unanswered(ctx, err) != "":
+		r.unchecked("counts of tasks", "%s", unanswered(ctx, err))
 	default:
 		r.failErr(ctx, err, fleetStatus, p.command("status"), "%v", err)
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,100 +14,100 @@ import (
 )
 
 // examineIntake checks the exchanges and queues of a topic's intake.
-func (q questions) examineIntake(name string, t config.Topic, running bool, alarm string) {
+func (b *broker) examineIntake(ctx context.Context, r *report, name string, t config.Topic, running bool, alarm string) {
 	if !t.TakesIn() {
 		return
 	}
-	q.examineIntakeExchange(name, t, running)
-	q.examineIntakeQueue(name, t, running)
-	q.examineRefused(name, t, running)
+	b.examineIntakeExchange(ctx, r, name, t, running)
+	b.examineIntakeQueue(ctx, r, name, t, running)
+	b.examineRefused(ctx, r, name, t, running)
 	if alarm != "" {
-		q.unchecked("topic "+name+" intake rights", "RabbitMQ blocks publishers, so publishing can't be tried")
+		r.unchecked("topic "+name+" intake rights", "RabbitMQ blocks publishers, so publishing can't be tried")
 		return
 	}
-	q.examineIntakeRights(name, t)
+	b.examineIntakeRights(ctx, r, name, t)
 }
 
 // examineIntakeExchange checks that the exchange exists and has the type of the settings.
 // An exchange keeps its type, and AMQP reports it only as the refusal of another one.
-func (q questions) examineIntakeExchange(name string, t config.Topic, running bool) {
+func (b *broker) examineIntakeExchange(ctx context.Context, r *report, name string, t config.Topic, running bool) {
 	check, in := "topic "+name+" intake exchange", t.Intake
-	err := q.ask(func(ch *amqp.Channel) error {
+	err := b.ask(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(in.Exchange, in.Type, true, false, false, false, nil)
 	})
 	if err == nil { // it is there, so this makes nothing
-		err = q.ask(func(ch *amqp.Channel) error {
+		err = b.ask(ctx, func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclare(in.Exchange, in.Type, true, false, false, false, nil)
 		})
 	}
 	switch {
 	case err == nil:
-		q.ok(check, "exchange %s is there, of type %s", in.Exchange, in.Type)
-	case q.madeLater(check, "exchange "+in.Exchange, t, running, err):
+		r.ok(check, "exchange %s is there, of type %s", in.Exchange, in.Type)
+	case b.madeLater(r, check, "exchange "+in.Exchange, t, running, err):
 	case notFound(err):
-		q.fail(check, q.declare("exchange", "name="+in.Exchange+" type="+in.Type), "%v", err)
+		r.fail(check, b.declare("exchange", "name="+in.Exchange+" type="+in.Type), "%v", err)
 	case refusedWith(err, amqp.PreconditionFailed):
-		q.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
+		r.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
 			"exchange %s is there and differs from the settings: %v", in.Exchange, err)
 	case refusedWith(err, amqp.AccessRefused):
-		q.unchecked(check, "exchange %s is there; user %s may not declare it, so its type isn't known", in.Exchange,
-			q.uri.Username)
+		r.unchecked(check, "exchange %s is there; user %s may not declare it, so its type isn't known", in.Exchange,
+			b.uri.Username)
 	default:
-		q.refuse(check, "exchange "+in.Exchange, err)
+		b.refuse(ctx, r, check, "exchange "+in.Exchange, err)
 	}
 }
 
-func (q questions) examineIntakeQueue(name string, t config.Topic, running bool) {
+func (b *broker) examineIntakeQueue(ctx context.Context, r *report, name string, t config.Topic, running bool) {
 	check, in := "topic "+name+" intake queue", t.Intake
-	found, err := q.queue(in.Queue)
+	found, err := b.queue(ctx, in.Queue)
 	switch {
 	case err == nil && found.Consumers == 0 && t.Paused:
-		q.info(check, "the topic is paused: queue %s keeps %s", in.Queue, messages(found.Messages))
+		r.info(check, "the topic is paused: queue %s keeps %s", in.Queue, messages(found.Messages))
 	case err == nil && found.Consumers == 0:
-		q.warn(check, "scanner run, or the reason in scanner status --topic "+name,
+		r.warn(check, "scanner run, or the reason in scanner status --topic "+name,
 			"queue %s is there, holds %s, and no scanner consumes from it", in.Queue, messages(found.Messages))
 	case err == nil:
-		q.ok(check, "queue %s is there, with %s, and a scanner consumes from it", in.Queue, messages(found.Messages))
-	case q.madeLater(check, "queue "+in.Queue, t, running, err):
+		r.ok(check, "queue %s is there, with %s, and a scanner consumes from it", in.Queue, messages(found.Messages))
+	case b.madeLater(r, check, "queue "+in.Queue, t, running, err):
 	case notFound(err):
-		q.fail(check, q.declare("queue", fmt.Sprintf(`name=%s arguments='%s'`, in.Queue, intakeArguments(*in))), "%v", err)
+		r.fail(check, b.declare("queue", fmt.Sprintf(`name=%s arguments='%s'`, in.Queue, intakeArguments(*in))), "%v", err)
 	default:
-		q.refuse(check, "queue "+in.Queue, err)
+		b.refuse(ctx, r, check, "queue "+in.Queue, err)
 	}
 }
 
 // examineRefused reports whether messages that no task could be made of wait.
-func (q questions) examineRefused(name string, t config.Topic, running bool) {
+func (b *broker) examineRefused(ctx context.Context, r *report, name string, t config.Topic, running bool) {
 	check, queue := "topic "+name+" intake refused", t.Intake.Refused()
-	found, err := q.queue(queue)
+	found, err := b.queue(ctx, queue)
 	switch {
 	case err == nil && found.Messages > 0:
-		q.warn(check, "read their header x-duefleet-refused, fix the clients, then publish the messages again or purge "+
+		r.warn(check, "read their header x-duefleet-refused, fix the clients, then publish the messages again or purge "+
 			queue,
 			"queue %s holds %s that broke a rule", queue, messages(found.Messages))
 	case err == nil:
-		q.ok(check, "queue %s is there and empty", queue)
-	case q.madeLater(check, "queue "+queue, t, running, err):
+		r.ok(check, "queue %s is there and empty", queue)
+	case b.madeLater(r, check, "queue "+queue, t, running, err):
 	case notFound(err):
-		q.fail(check, fmt.Sprintf("%s; then %s; then bind them", q.declare("exchange", "name="+queue+" type=fanout"),
-			q.declare("queue", "name="+queue+` arguments='{"x-queue-type":"quorum"}'`)), "%v", err)
+		r.fail(check, fmt.Sprintf("%s; then %s; then bind them", b.declare("exchange", "name="+queue+" type=fanout"),
+			b.declare("queue", "name="+queue+` arguments='{"x-queue-type":"quorum"}'`)), "%v", err)
 	default:
-		q.refuse(check, "queue "+queue, err)
+		b.refuse(ctx, r, check, "queue "+queue, err)
 	}
 }
 
 // examineIntakeRights tries to publish refused messages and answers, in transactions that
 // it doesn't commit.
-func (q questions) examineIntakeRights(name string, t config.Topic) {
+func (b *broker) examineIntakeRights(ctx context.Context, r *report, name string, t config.Topic) {
 	check := "topic " + name + " intake rights"
 	var denied []string
 	for _, to := range []struct{ exchange, what string }{
 		{t.Intake.Refused(), "refused messages to exchange " + t.Intake.Refused()},
 		{"", "answers to AMQP's default exchange"},
 	} {
-		err := q.ask(func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange) })
-		if why := unanswered(q.ctx, err); why != "" {
-			q.unchecked(check, "%s", why)
+		err := b.ask(ctx, func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange) })
+		if why := unanswered(ctx, err); why != "" {
+			r.unchecked(check, "%s", why)
 			return
 		}
 		if refusedWith(err, amqp.AccessRefused) {
@@ -114,12 +115,12 @@ func (q questions) examineIntakeRights(name string, t config.Topic) {
 		}
 	}
 	if len(denied) == 0 {
-		q.ok(check, "user %s may publish refused messages and answers", q.uri.Username)
+		r.ok(check, "user %s may publish refused messages and answers", b.uri.Username)
 		return
 	}
-	q.fail(check, fmt.Sprintf("let user %s write to %s and amq.default in vhost %s: see \"Rights in RabbitMQ\" in "+
+	r.fail(check, fmt.Sprintf("let user %s write to %s and amq.default in vhost %s: see \"Rights in RabbitMQ\" in "+
 		"docs/deploy.md",
-		q.uri.Username, t.Intake.Refused(), q.uri.Vhost), "user %s may not publish %s", q.uri.Username,
+		b.uri.Username, t.Intake.Refused(), b.uri.Vhost), "user %s may not publish %s", b.uri.Username,
 		strings.Join(denied, " and "))
 }
 
@@ -146,11 +147,11 @@ func tryPublish(ch *amqp.Channel, exchange string) error {
 
 // madeLater reports that the first scanner will make what is missing, and returns whether
 // that is so.
-func (q questions) madeLater(check, what string, t config.Topic, running bool, err error) bool {
+func (b *broker) madeLater(r *report, check, what string, t config.Topic, running bool, err error) bool {
 	if !notFound(err) || t.Declare == nil || running {
 		return false
 	}
-	q.info(check, "%s isn't there; the first scanner will make it", what)
+	r.info(check, "%s isn't there; the first scanner will make it", what)
 	return true
 }
 

@@ -24,24 +24,24 @@ func queueArguments(d config.Declare) string {
 // examineDeadLetters reports whether the dead-letter queue that a topic declares exists
 // and is empty. AMQP can't tell whether the topic's own queue sends rejected messages to
 // it.
-func (q questions) examineDeadLetters(name string, t config.Topic, running bool) {
+func (b *broker) examineDeadLetters(ctx context.Context, r *report, name string, t config.Topic, running bool) {
 	if t.Declare == nil || t.Declare.DeadLetter == "" {
 		return
 	}
 	check, queue := "topic "+name+" dead letters", t.Declare.DeadLetter
-	found, err := q.queue(queue)
+	found, err := b.queue(ctx, queue)
 	switch {
 	case err == nil && found.Messages > 0:
-		q.warn(check, "look at the headers and bodies of what is in "+queue+", fix what sends them, then move or purge them",
+		r.warn(check, "look at the headers and bodies of what is in "+queue+", fix what sends them, then move or purge them",
 			"queue %s holds %s that consumers rejected, or that expired", queue, messages(found.Messages))
 	case err == nil:
-		q.ok(check, "queue %s is there and empty", queue)
+		r.ok(check, "queue %s is there and empty", queue)
 	case notFound(err) && !running:
-		q.info(check, "queue %s isn't there; the first scanner will make it", queue)
+		r.info(check, "queue %s isn't there; the first scanner will make it", queue)
 	case notFound(err):
-		q.fail(check, "restart a scanner, which makes exchange and queue "+queue, "%v", err)
+		r.fail(check, "restart a scanner, which makes exchange and queue "+queue, "%v", err)
 	default:
-		q.refuse(check, "queue "+queue, err)
+		b.refuse(ctx, r, check, "queue "+queue, err)
 	}
 }
 
@@ -54,11 +54,11 @@ func messages(n int) string {
 
 // examineOldQueues reports queues that earlier documents of a topic declared and that
 // still exist. AMQP can't tell whether they are still bound.
-func (p Target) examineOldQueues(q questions, name string, t config.Topic) {
+func (p Target) examineOldQueues(ctx context.Context, r *report, b *broker, name string, t config.Topic) {
 	if p.Consul == nil || t.Declare == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(q.ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	h, err := p.Consul.History(ctx, name)
 	if err != nil {
@@ -66,15 +66,15 @@ func (p Target) examineOldQueues(q questions, name string, t config.Topic) {
 		if why == "" {
 			why = err.Error()
 		}
-		q.unchecked("old queues", "the history of documents: %s", why)
+		r.unchecked("old queues", "the history of documents: %s", why)
 		return
 	}
 	for _, left := range topicconfig.LeftBindings(h, t) {
-		found, err := q.queue(left.Queue)
+		found, err := b.queue(ctx, left.Queue)
 		if err != nil {
 			continue
 		}
-		q.warn("topic "+name+" old queue", fmt.Sprintf("%s; then delete %s when it is empty",
+		r.warn("topic "+name+" old queue", fmt.Sprintf("%s; then delete %s when it is empty",
 			p.command("topic set "+name+" --unbind-old"), left.Queue),
 			"queue %s, which an earlier document declared, is still there, with %d messages and %d consumers; AMQP can't "+
 				"tell whether it is still bound to exchange %s for key %s: if it is, each task arrives there and in %s",

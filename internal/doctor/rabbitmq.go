@@ -71,13 +71,12 @@ func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, doc
 	b, running := found.first, len(fleet.live()) > 0
 	examineSharedIntakes(r, docs)
 	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
-		q := questions{ctx, r, b}
-		if q.examineTopic(name, docs[name], running) {
-			q.examineBinding(name, docs[name], fleet.unrouted[name])
-			p.examineOldQueues(q, name, docs[name])
+		if b.examineTopic(ctx, r, name, docs[name], running) {
+			b.examineBinding(ctx, r, name, docs[name], fleet.unrouted[name])
+			p.examineOldQueues(ctx, r, b, name, docs[name])
 		}
-		q.examineDeadLetters(name, docs[name], running)
-		q.examineIntake(name, docs[name], running, found.alarm)
+		b.examineDeadLetters(ctx, r, name, docs[name], running)
+		b.examineIntake(ctx, r, name, docs[name], running, found.alarm)
 	})
 }
 
@@ -97,7 +96,7 @@ func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 	}
 	group.Wait()
 	for i, b := range all {
-		r.findings = append(r.findings, reports[i].findings...)
+		r.take(reports[i])
 		switch {
 		case found.first == nil && b.first != nil:
 			found = b
@@ -231,25 +230,18 @@ func fixBroker(uri amqp.URI, index int, err error) string {
 	}
 }
 
-// questions are one topic's questions to a broker.
-type questions struct {
-	ctx context.Context //nolint:containedctx // it lives for these questions only
-	*report
-	*broker
-}
-
 // ask runs one request on a channel of its own, because a refusal closes the channel. The
 // end of the context closes the connection, and so ends the request.
-func (q questions) ask(question func(*amqp.Channel) error) error {
-	if err := q.ctx.Err(); err != nil {
+func (b *broker) ask(ctx context.Context, question func(*amqp.Channel) error) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ch, err := q.conn.Channel()
+	ch, err := b.conn.Channel()
 	if err == nil {
 		err = question(ch)
 		defer ch.Close()
 	}
-	if why := q.ctx.Err(); err != nil && why != nil {
+	if why := ctx.Err(); err != nil && why != nil {
 		return why
 	}
 	return err
@@ -257,17 +249,17 @@ func (q questions) ask(question func(*amqp.Channel) error) error {
 
 // refuse reports why a question has no answer: the user may not ask, or no time was left. It
 // is a failure only if the broker says something else.
-func (q questions) refuse(check, what string, err error) {
+func (b *broker) refuse(ctx context.Context, r *report, check, what string, err error) {
 	if refusedWith(err, amqp.AccessRefused) {
-		q.unchecked(check, "user %s may not ask for %s: %v", q.uri.Username, what, err)
+		r.unchecked(check, "user %s may not ask for %s: %v", b.uri.Username, what, err)
 		return
 	}
-	q.failErr(q.ctx, err, check, "see the broker's log", "%s: %v", what, err)
+	r.failErr(ctx, err, check, "see the broker's log", "%s: %v", what, err)
 }
 
 // queue returns the state of a queue, if it exists.
-func (q questions) queue(name string) (found amqp.Queue, err error) {
-	err = q.ask(func(ch *amqp.Channel) (err error) {
+func (b *broker) queue(ctx context.Context, name string) (found amqp.Queue, err error) {
+	err = b.ask(ctx, func(ch *amqp.Channel) (err error) {
 		found, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		return err
 	})
@@ -276,58 +268,58 @@ func (q questions) queue(name string) (found amqp.Queue, err error) {
 
 // examineTopic checks a topic's exchange and queue. It returns true if both exist, so
 // that their binding can be checked.
-func (q questions) examineTopic(name string, t config.Topic, running bool) bool {
+func (b *broker) examineTopic(ctx context.Context, r *report, name string, t config.Topic, running bool) bool {
 	if t.Exchange == "" { // AMQP's default exchange binds every queue by its name
-		q.examineQueue(name, t, t.RoutingKey, running)
+		b.examineQueue(ctx, r, name, t, t.RoutingKey, running)
 		return false
 	}
-	err := q.ask(func(ch *amqp.Channel) error {
+	err := b.ask(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(t.Exchange, amqp.ExchangeDirect, true, false, false, false, nil)
 	})
 	check := "topic " + name + " exchange"
 	switch {
 	case err == nil:
-		q.ok(check, "exchange %s is there", t.Exchange)
+		r.ok(check, "exchange %s is there", t.Exchange)
 	case t.Declare != nil && !running && notFound(err):
-		q.info(check, "exchange %s isn't there; the first scanner will make it", t.Exchange)
+		r.info(check, "exchange %s isn't there; the first scanner will make it", t.Exchange)
 		return false
 	case notFound(err):
-		q.fail(check, q.declare("exchange", "name="+t.Exchange+" type="+kind(t)), "%v", err)
+		r.fail(check, b.declare("exchange", "name="+t.Exchange+" type="+kind(t)), "%v", err)
 		return false
 	default:
-		q.refuse(check, "exchange "+t.Exchange, err)
+		b.refuse(ctx, r, check, "exchange "+t.Exchange, err)
 		return false
 	}
-	return t.Declare == nil || q.examineQueue(name, t, t.Declare.Queue, running)
+	return t.Declare == nil || b.examineQueue(ctx, r, name, t, t.Declare.Queue, running)
 }
 
 // examineQueue checks a topic's queue and returns whether it exists.
-func (q questions) examineQueue(name string, t config.Topic, queue string, running bool) bool {
+func (b *broker) examineQueue(ctx context.Context, r *report, name string, t config.Topic, queue string, running bool) bool {
 	check := "topic " + name + " queue"
-	found, err := q.queue(queue)
+	found, err := b.queue(ctx, queue)
 	switch {
 	case err == nil && found.Consumers == 0:
-		q.warn(check, "start the application that consumes from "+queue,
+		r.warn(check, "start the application that consumes from "+queue,
 			"queue %s is there, holds %d messages, and nobody consumes from it", queue, found.Messages)
 	case err == nil:
-		q.ok(check, "queue %s is there, with %d messages and %d consumers", queue, found.Messages, found.Consumers)
+		r.ok(check, "queue %s is there, with %d messages and %d consumers", queue, found.Messages, found.Consumers)
 	case notFound(err) && t.Declare != nil && !running:
-		q.info(check, "queue %s isn't there; the first scanner will make it", queue)
+		r.info(check, "queue %s isn't there; the first scanner will make it", queue)
 	case notFound(err) && t.Declare != nil:
 		properties := fmt.Sprintf(`name=%s arguments='%s'`, queue, queueArguments(*t.Declare))
-		q.fail(check, fmt.Sprintf("%s; then %s; or restart a scanner, which makes both",
-			q.declare("queue", properties), q.bind(t, queue)), "%v", err)
+		r.fail(check, fmt.Sprintf("%s; then %s; or restart a scanner, which makes both",
+			b.declare("queue", properties), b.bind(t, queue)), "%v", err)
 	case notFound(err):
-		q.fail(check, q.declare("queue", "name="+queue), "%v", err)
+		r.fail(check, b.declare("queue", "name="+queue), "%v", err)
 	default:
-		q.refuse(check, "queue "+queue, err)
+		b.refuse(ctx, r, check, "queue "+queue, err)
 	}
 	return err == nil
 }
 
 // examineBinding reports whether messages failed for lack of a binding. It can't check
 // more: AMQP has no request for bindings, and consumers would receive a test message.
-func (q questions) examineBinding(name string, t config.Topic, returned bool) {
+func (b *broker) examineBinding(ctx context.Context, r *report, name string, t config.Topic, returned bool) {
 	check := "topic " + name + " binding"
 	queue := "QUEUE"
 	if t.Declare != nil {
@@ -335,12 +327,12 @@ func (q questions) examineBinding(name string, t config.Topic, returned bool) {
 	}
 	switch {
 	case returned:
-		q.fail(check, q.bind(t, queue), "RabbitMQ returned messages: no queue is bound to exchange %s for key %s", t.Exchange,
+		r.fail(check, b.bind(t, queue), "RabbitMQ returned messages: no queue is bound to exchange %s for key %s", t.Exchange,
 			t.RoutingKey)
 	case t.Declare != nil:
-		q.info(check, "AMQP can't tell whether queue %s is still bound; a scanner binds it when it connects", queue)
+		r.info(check, "AMQP can't tell whether queue %s is still bound; a scanner binds it when it connects", queue)
 	default:
-		q.info(check, "AMQP can't tell whether a queue is bound to exchange %s for key %s; if none is, "+
+		r.info(check, "AMQP can't tell whether a queue is bound to exchange %s for key %s; if none is, "+
 			"duefleet_returned_total rises", t.Exchange, t.RoutingKey)
 	}
 }

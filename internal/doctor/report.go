@@ -84,14 +84,22 @@ func (r *report) ask(check string) {
 // close ends the report. why is the reason if its work goes on, otherwise "".
 func (r *report) close(why string) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.over = true; why != "" && r.asking != "" {
 		r.findings = append(r.findings, Finding{r.asking, NotChecked, why, ""})
 	}
-	topics := r.topics
-	r.mu.Unlock()
-	for _, t := range topics {
+	for _, t := range r.topics {
 		t.close("")
 		r.findings = append(r.findings, t.findings...)
+	}
+}
+
+// take adds the findings of a report that is complete.
+func (r *report) take(other *report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over {
+		r.findings = append(r.findings, other.findings...)
 	}
 }
 
