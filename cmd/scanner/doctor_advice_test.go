@@ -83,7 +83,7 @@ func TestDoctorKnowsAReplica(t *testing.T) {
 	}
 	rdb := redis.NewClient(servertest.RedisOptions(server.Addr()).Simple())
 	defer rdb.Close()
-	if err := rdb.SlaveOf(t.Context(), host, port).Err(); err != nil {
+	if err := rdb.ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	wait.For(t, "the replica to follow", func() bool {

@@ -68,17 +68,16 @@ func (o *operator) live(name string, problems ...problem.Problem) {
 	o.heard(name, func(m balance.Member) bool { return m.Applied == 7 })
 }
 
-// timed returns doctor's output, and fails the test if doctor took too long or said
-// something more than once.
-func (o *operator) timed(ctx context.Context, limit time.Duration) (code int, text string) {
+// timed returns doctor's exit code and output, and fails the test if doctor took too long.
+func (o *operator) timed() (code int, text string) {
 	o.t.Helper()
 	told := &wait.Log{}
 	begun := time.Now()
-	ended := o.begin(ctx, told, "doctor")
+	ended := o.begin(o.t.Context(), told, "doctor")
 	select {
 	case code = <-ended:
-	case <-time.After(limit):
-		o.t.Fatalf("doctor still runs after %s: %s", limit, told)
+	case <-time.After(wholeRun):
+		o.t.Fatalf("doctor still runs after %s: %s", wholeRun, told)
 	}
 	o.t.Logf("doctor took %s: code %d\n%s", time.Since(begun).Round(time.Millisecond), code, told)
 	return code, told.String()
@@ -112,7 +111,7 @@ func TestDoctorEndsDuringAnAlarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.CloseDeadline(time.Now())
+	defer func() { _ = conn.CloseDeadline(time.Now()) }()
 	blocked := conn.NotifyBlocked(make(chan amqp.Blocking, 1))
 	ch, err := conn.Channel()
 	if err != nil {
@@ -122,7 +121,7 @@ func TestDoctorEndsDuringAnAlarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait.Receive(t, "the alarm", blocked)
-	code, text := o.timed(t.Context(), wholeRun)
+	code, text := o.timed()
 	if code != cli.Failed || !strings.Contains(text, "RabbitMQ blocks publishers") {
 		t.Errorf("code %d: %s", code, text)
 	}
@@ -141,13 +140,13 @@ func TestDoctorEndsWhateverHangs(t *testing.T) {
 		if err := node.Pause(); err != nil {
 			t.Fatal(err)
 		}
-		code, text := o.timed(t.Context(), wholeRun)
+		code, text := o.timed()
 		o.unasked(text, "rabbitmq.connection", "no answer within 5s")
 		if code != cli.Done {
 			t.Errorf("the scanners report no problem, and the code is %d", code)
 		}
 		o.live("three", problem.New(problem.RabbitMQUnreachable, "", "not connected to RabbitMQ: timeout"))
-		code, text = o.timed(t.Context(), wholeRun)
+		code, text = o.timed()
 		if code != cli.Failed || !strings.Contains(text, "scanner three: not connected to RabbitMQ") {
 			t.Errorf("code %d, want the scanner's problem: %s", code, text)
 		}
@@ -161,7 +160,7 @@ func TestDoctorEndsWhateverHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = server.Resume() })
-		code, text := o.timed(t.Context(), wholeRun)
+		code, text := o.timed()
 		o.unasked(text, "redis.connection", "no answer within 5s")
 		if code != cli.Failed || !strings.Contains(text, "couldn't ask the fleet") {
 			t.Errorf("nothing is known of the fleet, and the code is %d: %s", code, text)
@@ -184,7 +183,7 @@ func TestDoctorEndsWhateverHangs(t *testing.T) {
 		if err := agent.Pause(); err != nil {
 			t.Fatal(err)
 		}
-		code, text := o.timed(t.Context(), wholeRun)
+		code, text := o.timed()
 		o.unasked(text, "consul.connection", "no answer within 5s")
 		if code != cli.Done {
 			t.Errorf("the scanners report no problem, and the code is %d", code)
@@ -195,7 +194,7 @@ func TestDoctorEndsWhateverHangs(t *testing.T) {
 		addr := blackhole(t)
 		o := newOperator(t, fmt.Sprintf("consul: {addr: '%s'}\nrabbitmq: {urls: ['amqp://guest:guest@%s/']}\n", addr, addr))
 		o.configure(t, "redis: {addrs: ['"+addr+"'], prefix: x}\n")
-		code, text := o.timed(t.Context(), wholeRun)
+		code, text := o.timed()
 		if code != cli.Failed || !strings.Contains(text, "couldn't ask the fleet") {
 			t.Errorf("code %d: %s", code, text)
 		}

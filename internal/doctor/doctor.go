@@ -90,7 +90,7 @@ type Target struct {
 	redis redis.UniversalClient // the client of Store
 }
 
-// answers are what the servers and the fleet said to the first questions.
+// answers has the replies of the servers and of the fleet to the first questions.
 type answers struct {
 	stored  bool // Redis answers
 	replica bool // and is a replica
@@ -207,7 +207,7 @@ func Connect(ctx context.Context, p Target) []Finding {
 	together(ctx, parts...)
 	findings := slices.Concat(nodes.findings, docs.findings, brokers.findings)
 	grant(findings, documents{})
-	for i, f := range findings { // the answer is what was asked for
+	for i, f := range findings { // check asks whether there is an answer
 		if f.State == NotChecked {
 			findings[i].State, findings[i].Fix = Fail, "start the server, or look at the way to it"
 		}

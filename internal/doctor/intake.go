@@ -14,7 +14,8 @@ import (
 )
 
 // examineIntake checks the exchanges and queues of a topic's intake.
-func (b *broker) examineIntake(ctx context.Context, r *report, name string, t config.Topic, running bool, alarm string) {
+func (b *broker) examineIntake(ctx context.Context, r *report, name string, t config.Topic, running bool,
+	alarm string) {
 	if !t.TakesIn() {
 		return
 	}

@@ -72,7 +72,7 @@ func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, doc
 	examineSharedIntakes(r, docs)
 	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
 		if b.examineTopic(ctx, r, name, docs[name], running) {
-			b.examineBinding(ctx, r, name, docs[name], fleet.unrouted[name])
+			b.examineBinding(r, name, docs[name], fleet.unrouted[name])
 			p.examineOldQueues(ctx, r, b, name, docs[name])
 		}
 		b.examineDeadLetters(ctx, r, name, docs[name], running)
@@ -294,7 +294,8 @@ func (b *broker) examineTopic(ctx context.Context, r *report, name string, t con
 }
 
 // examineQueue checks a topic's queue and returns whether it exists.
-func (b *broker) examineQueue(ctx context.Context, r *report, name string, t config.Topic, queue string, running bool) bool {
+func (b *broker) examineQueue(ctx context.Context, r *report, name string, t config.Topic, queue string,
+	running bool) bool {
 	check := "topic " + name + " queue"
 	found, err := b.queue(ctx, queue)
 	switch {
@@ -319,7 +320,7 @@ func (b *broker) examineQueue(ctx context.Context, r *report, name string, t con
 
 // examineBinding reports whether messages failed for lack of a binding. It can't check
 // more: AMQP has no request for bindings, and consumers would receive a test message.
-func (b *broker) examineBinding(ctx context.Context, r *report, name string, t config.Topic, returned bool) {
+func (b *broker) examineBinding(r *report, name string, t config.Topic, returned bool) {
 	check := "topic " + name + " binding"
 	queue := "QUEUE"
 	if t.Declare != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -26,12 +28,14 @@ func TestDoctorEndsAtTheFirstSignal(t *testing.T) {
 			silent, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
 			check.OK(t, err)
 			defer silent.Close()
-			w := newFixture(t, map[string]fleet.Topic{"orders": {"shards": 1}})
-			w.settings.RabbitMQURL = "amqp://guest:guest@" + silent.Addr().String() + "/"
-			w.write()
+			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": {"shards": 1}}}
+			settings.RedisAddr, settings.RedisPrefix = servertest.Redis(t)
+			settings.RabbitMQURL = "amqp://guest:guest@" + silent.Addr().String() + "/"
+			config := filepath.Join(t.TempDir(), "config.yaml")
+			check.OK(t, fleet.WriteConfig(config, settings.Document()))
 			ctx, cancel := context.WithTimeout(wait.Context(t), patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, programs.Scanner, "doctor", "--config", w.config)
+			cmd := exec.CommandContext(ctx, programs.Scanner, "doctor", "--config", config)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			check.OK(t, cmd.Start())
