@@ -46,8 +46,7 @@ type Config struct {
 	Handler Handler
 	// Policy decides about retries; NoRetry for none. Defaults to
 	// Exponential(time.Second, time.Hour, 60). A task that always fails is then parked after
-	// 24 to 48 hours. Give the topic a max_attempts above the policy's attempts. Otherwise a
-	// task with as many attempts is parked once the broker returns or refuses its message.
+	// 24 to 48 hours.
 	Policy Policy
 	// OnParked is called when this consumer has parked a task, with the error that parked
 	// it. The task is stored as parked, and its delivery isn't acked yet. After a crash in

@@ -151,7 +151,8 @@ func TestParseReadsTheFirstDue(t *testing.T) {
 		"the mark alone":             {nil, "1 1796119100000 1796119200000", first},
 		"the mark of another due":    {nil, "1 1796119100000 1796119200001", due},
 		"a mark that is none":        {nil, "1 soon 1796119200000", due},
-		"a mark with more than that": {nil, "1 1796119100000 1796119200000 2", due},
+		"a mark with the attempts":   {nil, "1 1796119100000 1796119200000 2", first},
+		"a mark with more than that": {nil, "1 1796119100000 1796119200000 2 3", due},
 	} {
 		p := message(func(p *amqp.Publishing) {
 			if row.header != nil {

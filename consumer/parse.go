@@ -49,7 +49,7 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 		Payload: d.Body,
 	}
 	mark, _ := d.Headers[shard.HeaderNext].(string) // scanners older than HeaderFirstDue send only this one
-	t.FirstDue = time.UnixMilli(fieldOr(&in, task.HeaderFirstDue, shard.FirstDue(mark, t.Due).UnixMilli())).UTC()
+	t.FirstDue = time.UnixMilli(fieldOr(&in, task.HeaderFirstDue, shard.ReadNext(mark, t.Due).FirstDue.UnixMilli())).UTC()
 	id := fieldOr(&in, task.HeaderID, "")
 	if in.err != nil {
 		return task.Task{}, in.err

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -107,6 +109,34 @@ func TestAPolicySeesTheErrorAndTheTask(t *testing.T) {
 		}
 		wait.For(t, "it is parked", func() bool { return counted(c, park) == before+1 })
 	}
+}
+
+// TestAHandlersAttemptsDoNotPark: of the attempts only those that RabbitMQ returned count
+// for the topic's max_attempts.
+func TestAHandlersAttemptsDoNotPark(t *testing.T) {
+	t.Parallel()
+	eitherForm(t, func(t *testing.T, w *fixture) {
+		const exchange, key = "amq.direct", "order.due"
+		w.settings.Topics = map[string]fleet.Topic{orders: {
+			"shards": 1, "exchange": exchange, "routing_key": key, "max_attempts": 2, "headers": w.headers,
+			"backoff": map[string]any{"min": "1ms", "max": "1ms"},
+		}}
+		w.ok(fleet.WriteConfig(w.config, w.settings.Document()))
+		w.ok(w.channel.QueueBind(queue, key, exchange, false, nil))
+		w.scan()
+		w.consume(Config{Policy: Fixed(0, 10), Handler: func(_ context.Context, d task.Delivery) error {
+			if d.Attempt == 3 {
+				w.ok(w.channel.QueueUnbind(queue, key, exchange, nil))
+			}
+			return errTest
+		}})
+		w.schedule("a", "fails")
+		wait.For(t, "the task is parked", func() bool { return len(w.parked()) == 1 })
+		// three of the handler, two of RabbitMQ
+		if r := w.parked()["a"]; r.Attempt != 6 || !strings.Contains(r.Reason, "NO_ROUTE") {
+			t.Errorf("parked before attempt %d: %s", r.Attempt, r.Reason)
+		}
+	})
 }
 
 // TestLaterWaitsWithoutCountingTheAttempt: the payload, the first due time and the attempt

@@ -143,16 +143,17 @@ func notBefore(now, due int64) int64 {
 
 // mark returns the value of shard.HeaderNext for f, or "" for none. A retry and a parked
 // task keep the time when the task was due first. A parked task keeps the due time of the
-// delivery, too. A next step has a first due time of its own.
+// delivery, too, and its replay counts attempts from 1. A next step has a first due time of
+// its own.
 func (f following) mark(t *task.Task, at permit) string {
 	first := t.FirstDue.UnixMilli()
 	switch {
 	case f.park:
-		return shard.NextMark(first, t.Due.UnixMilli())
+		return shard.NextMark(first, t.Due.UnixMilli(), 0)
 	case f.step:
-		return shard.NextMark(at.due, at.due)
+		return shard.NextMark(at.due, at.due, 0)
 	}
-	return shard.NextMark(first, at.due)
+	return shard.NextMark(first, at.due, f.attempts)
 }
 
 // body returns the body of f's record: t's with f's payload and mark. A message of the

@@ -37,17 +37,14 @@ func (s *Status) judge(now time.Time, topic string) {
 }
 
 // fleetProblems returns what is wrong with the list of members: nobody lives, or some of
-// them died. A scanner that leaves isn't in the list.
+// them died and were not replaced.
 func (s *Status) fleetProblems(live int) []problem.Problem {
 	if live == 0 {
 		return []problem.Problem{problem.New(problem.NoScanner, "", "no scanner runs")}
 	}
 	var dead []string
 	var since time.Time
-	for _, m := range s.Fleet {
-		if m.Alive {
-			continue
-		}
+	for _, m := range unreplaced(s.Fleet) {
 		dead = append(dead, m.Instance)
 		if since.IsZero() || m.Heartbeat.Before(since) {
 			since = m.Heartbeat
@@ -61,6 +58,29 @@ func (s *Status) fleetProblems(live int) []problem.Problem {
 		len(s.Fleet), strings.Join(dead, ", ")))
 	p.Since, p.Facts = since, map[string]string{"scanners": strings.Join(dead, ", ")}
 	return []problem.Problem{p}
+}
+
+// unreplaced returns the dead members that no other one has replaced, the last that died
+// first. A member that started since replaces one of them. Its clock may differ from
+// Redis's, and a rollout may start it before the other one dies, both by Silence at most.
+// A scanner that leaves isn't in the list.
+func unreplaced(fleet []balance.Member) (dead []balance.Member) {
+	var started []time.Time
+	for _, m := range fleet {
+		if m.Alive {
+			started = append(started, m.Started.Add(balance.Silence))
+		} else {
+			dead = append(dead, m)
+		}
+	}
+	slices.SortFunc(dead, func(a, b balance.Member) int { return b.Heartbeat.Compare(a.Heartbeat) })
+	return slices.DeleteFunc(dead, func(m balance.Member) bool {
+		i := slices.IndexFunc(started, func(at time.Time) bool { return at.After(m.Heartbeat) })
+		if i >= 0 {
+			started = slices.Delete(started, i, i+1)
+		}
+		return i >= 0
+	})
 }
 
 // problems returns what Redis shows of the topic, with what its counts show.

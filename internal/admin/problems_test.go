@@ -30,8 +30,15 @@ func TestJudge(t *testing.T) {
 		{"nobody at all", func(s *Status) { *s = Status{} }, "no scanner runs", problem.Broken},
 		{"one died", func(s *Status) {
 			says(s, problem.TasksRetried, "orders")
-			s.Fleet[0].Alive = false
+			s.Fleet[0].Alive, s.Fleet[0].Heartbeat, s.Fleet[1].Started = false, now, now.Add(-time.Hour)
 		}, "1 of 2 scanners died, or don't reach Redis: a", problem.Degraded},
+		{"one died and is replaced", func(s *Status) {
+			s.Fleet[0].Alive, s.Fleet[0].Heartbeat, s.Fleet[1].Started = false, now.Add(-time.Minute), now.Add(-time.Second)
+		}, "", problem.Healthy},
+		{"two died and one is replaced", func(s *Status) {
+			s.Fleet[0].Alive, s.Fleet[0].Heartbeat, s.Fleet[1].Started = false, now.Add(-time.Minute), now.Add(-time.Second)
+			s.Fleet = append(s.Fleet, balance.Member{Instance: "c", Heartbeat: now.Add(-time.Hour)})
+		}, "1 of 3 scanners died, or don't reach Redis: c", problem.Degraded},
 		{"late", func(s *Status) { s.Topics[0].Oldest = now.Add(-61 * time.Second) },
 			"topic orders: a task has been due for 1m1s", problem.Degraded},
 		{"parked", func(s *Status) { s.Topics[0].Parked = 3 }, "topic orders: 3 tasks are parked", problem.Degraded},

@@ -23,7 +23,7 @@ func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
 			first := due
 			if retried {
 				first = a.Due - 1000
-				a.Body = shard.EncodeBody(&task.Task{Headers: map[string]string{shard.HeaderNext: shard.NextMark(first, due)}})
+				a.Body = shard.EncodeBody(&task.Task{Headers: map[string]string{shard.HeaderNext: shard.NextMark(first, due, 3)}})
 			}
 			a.Next = due
 			_, err := c.Router("orders").Requeue(c.ctx(), a)

@@ -127,7 +127,7 @@ func (i item) released(r forward.Result) shard.Release {
 		back.Redelivered = true
 		back.Reason = r.Reason
 	default:
-		attempt, settings := i.claimed.Attempt, i.delivery.settings
+		attempt, settings := i.claimed.SinceStored, i.delivery.settings
 		back.Attempted = true
 		back.Redelivered = r.Outcome == forward.Overdue
 		back.Reason = r.Reason

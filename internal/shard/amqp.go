@@ -7,7 +7,7 @@ import (
 
 // decodeAMQP unpacks the body of a record of format 2. The task's Payload may keep the
 // message's properties in memory, and never the rest of the record.
-func decodeAMQP(in *reader, t *task.Task) error {
+func decodeAMQP(in *reader, r *Record) error {
 	if err := in.cut(); err != nil {
 		return err
 	}
@@ -15,9 +15,9 @@ func decodeAMQP(in *reader, t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	t.ContentType, t.Payload = m.Properties.ContentType, m.Body
-	t.AMQP = &task.AMQP{RoutingKey: m.RoutingKey, Properties: m.Properties, Headers: m.Headers}
+	r.ContentType, r.Payload = m.Properties.ContentType, m.Body
+	r.AMQP = &task.AMQP{RoutingKey: m.RoutingKey, Properties: m.Properties, Headers: m.Headers}
 	mark, _ := m.Headers[HeaderNext].(string)
-	t.FirstDue = FirstDue(mark, t.Due)
+	r.next(mark)
 	return nil
 }

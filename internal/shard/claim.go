@@ -22,6 +22,10 @@ type Claimed struct {
 	// Shard and Token name the lease: the task is settled or released only with both.
 	Shard int
 	Token string
+	// SinceStored is the number of this attempt, from 1, since a producer or a consumer
+	// stored the task. So it counts what RabbitMQ returned or refused, and no attempt of a
+	// handler.
+	SinceStored int
 	// AMQPBytes counts the bytes of routing key, properties and headers in the record, if
 	// the task has AMQP.
 	AMQPBytes int
@@ -120,7 +124,7 @@ func (s Shard) claimed(reply *luascript.Values) (Batch, error) {
 	for reply.Left() > 0 {
 		id, record := reply.Text(), reply.Text()
 		r, err := DecodeRecord(s.topic.name, id, record)
-		claimed := Claimed{Task: r.Task, Shard: s.n, Token: token}
+		claimed := Claimed{Task: r.Task, Shard: s.n, Token: token, SinceStored: r.Attempt - r.before}
 		if r.AMQP != nil {
 			claimed.AMQPBytes = len(record) - recordHead - len(r.Payload)
 		}

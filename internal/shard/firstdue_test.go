@@ -17,6 +17,7 @@ func TestATaskThatWasNeverRetriedPaysNothing(t *testing.T) {
 	check.OK(t, err)
 	equal(t, "bytes", len(record), recordHead+1)
 	equal(t, "first due", r.FirstDue, due)
-	equal(t, "mark", NextMark(1796119200000, 1796119200000), "1")
-	equal(t, "mark of a retry", NextMark(1796119200000, 1796119200001), "1 1796119200000 1796119200001")
+	equal(t, "mark", NextMark(1796119200000, 1796119200000, 0), "1")
+	equal(t, "mark of a retry", NextMark(1796119200000, 1796119200001, 0), "1 1796119200000 1796119200001")
+	equal(t, "mark of a later retry", NextMark(1796119200000, 1796119200001, 7), "1 1796119200000 1796119200001 7")
 }

@@ -126,6 +126,16 @@ type Record struct {
 	// exported: a mover has it, and prior is its score from before.
 	exported bool
 	prior    float64
+	before   int // attempts until a consumer stored it
+}
+
+// next sets what a value of HeaderNext says.
+func (r *Record) next(mark string) {
+	n := ReadNext(mark, r.Due)
+	r.FirstDue = n.FirstDue
+	if n.Attempts < r.Attempt { // a replay counts from 1 again
+		r.before = n.Attempts
+	}
 }
 
 // FormatError says that a record is of a format this version doesn't read:
@@ -145,13 +155,13 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 		return r, err
 	}
 	if record[0]/formatUnit == amqpFormat {
-		return r, decodeAMQP(in, &r.Task)
+		return r, decodeAMQP(in, &r)
 	}
 	decodeBody(in, &r.Task)
 	if err := in.cut(); err != nil {
 		return r, err
 	}
-	r.FirstDue = FirstDue(r.Headers[HeaderNext], r.Due)
+	r.next(r.Headers[HeaderNext])
 	return r, takeOptions(&r.Task)
 }
 
