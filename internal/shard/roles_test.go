@@ -37,7 +37,8 @@ func roles() []role {
 		{
 			name: "scanner",
 			scripts: []string{
-				"import", "claim", "draw", "heartbeat", "describe", "export", "scan_pass", "mark_clean", "attention", "cas_placement", "rate",
+				"import", "claim", "draw", "heartbeat", "describe", "export", "scan_pass", "mark_clean", "attention",
+				"cas_placement", "rate",
 				"release", "settle", "stats", "fence", "stop_move", "keep_document",
 				"begin_term", "raise_term",
 			},
