@@ -63,7 +63,7 @@ func check(cmd *cobra.Command, s *settings, connect bool) error {
 
 // checkConnections prints which servers answer.
 func checkConnections(cmd *cobra.Command, s *settings, cfg *config.Config) error {
-	target, done, err := newTarget(cmd.Context(), s, cfg)
+	target, done, err := newTarget(s, cfg)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,8 +26,17 @@ func doctorCommand(s *settings) *cobra.Command {
 - the exchange, queue and binding of each topic
 - whether scanners apply the current documents, and whether they deliver
 
-It prints each problem once, with the command that fixes it. The exit code is 1 if there is a problem.
+It asks the fleet and the servers at the same time, for at most ten seconds. Ctrl-C ends
+it with what it knows by then.
+
+It prints each problem once, with the command that fixes it. If more than three topics
+have the same one, it counts the others; -o json has all. The exit code is 1 if there is a problem.
 A paused topic is none; everything else that makes "scanner status --exit-code" fail is.
+
+"not checked" means that a server gave no answer within five seconds, or that the user
+has no right to ask. That says nothing about the fleet, and alone it leaves the exit
+code 0. But if the fleet itself couldn't be asked, or doctor was interrupted, the exit
+code is 1.
 
 It changes no settings and no tasks. To test permissions it writes scratch keys under
 the prefix and removes them. To test whether RabbitMQ accepts messages it publishes an
@@ -41,6 +49,12 @@ empty message that reaches no queue.`,
 			}
 			if n := doctor.Failed(findings); n > 0 {
 				return fmt.Errorf("%d of %d checks found something wrong", n, len(findings))
+			}
+			if cmd.Context().Err() != nil {
+				return errors.New("interrupted, so not everything is checked")
+			}
+			if doctor.FleetUnknown(findings) {
+				return errors.New("couldn't ask the fleet, so nothing is known about it")
 			}
 			return nil
 		}),
@@ -59,7 +73,7 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 	if broken == nil {
 		cfg = whole
 	}
-	target, done, err := newTarget(cmd.Context(), s, cfg)
+	target, done, err := newTarget(s, cfg)
 	if err != nil {
 		return doctor.Examine(cmd.Context(), doctor.Target{Path: s.path, Mistakes: errors.Join(broken, err)})
 	}
@@ -69,12 +83,12 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 }
 
 // newTarget opens the configured clients; done closes them.
-func newTarget(ctx context.Context, s *settings, cfg *config.Config) (p doctor.Target, done func(), err error) {
+func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), err error) {
 	store, closing, err := connect(cfg, 0, nil)
 	if err != nil {
 		return p, nil, err
 	}
-	p = doctor.Target{Settings: cfg, Path: s.path, Redis: store.Client(ctx), Store: store}
+	p = doctor.Target{Settings: cfg, Path: s.path, Store: store}
 	if cfg.Consul.Addr != "" {
 		var documents topicconfig.Documents
 		documents, err = openDocuments(cfg)
@@ -90,12 +104,22 @@ func printFindings(out io.Writer, findings []doctor.Finding, format cli.Format) 
 	if format == cli.JSON {
 		return cli.PrintJSON(out, findings, "  ")
 	}
+	findings = doctor.Grouped(findings)
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	for _, f := range findings {
+		if f.State == doctor.NotChecked {
+			continue
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.State, f.Check, cli.OneLine(f.What))
 		if f.Fix != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", cli.OneLine(f.Fix))
 		}
 	}
-	return w.Flush()
+	err := w.Flush()
+	for _, f := range findings {
+		if f.State == doctor.NotChecked {
+			fmt.Fprintf(out, "not checked: %s: %s\n", f.Check, cli.OneLine(f.What))
+		}
+	}
+	return err
 }

@@ -135,7 +135,7 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 			"-> scanner topic set t39 decl= --config ",
 		"both":   "rat: unknown key; did you mean rate? -> scanner topic set both shards=VALUE rat= --config ",
 		"undone": "rate: must be a whole number; or, back to the document from before, scanner topic undo undone --config ",
-		"text":   "scanner topic set text KEY=VALUE... --replace --config ",
+		"text":   "/topics/text in consul",
 	} {
 		got := o.found("topic " + topic + " document")
 		want, undo, _ := strings.Cut(want, "; or, ")

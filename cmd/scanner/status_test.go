@@ -64,7 +64,8 @@ func TestADeadScannerIsDegraded(t *testing.T) {
 	}
 	before := redis.Z{Score: float64(time.Now().Add(-time.Minute).UnixMilli()), Member: "three"}
 	ok(o.rdb.ZAdd(t.Context(), o.prefix+":fleet", before).Err())
-	ok(o.store.Describe(t.Context(), "three", []byte(`{"instance":"three"}`)))
+	_, err := o.store.Describe(t.Context(), "three", []byte(`{"instance":"three"}`))
+	ok(err)
 	code, text := o.call("status", "--exit-code", "-o", "json")
 	if code != cli.Unhealthy || !strings.Contains(text, "not healthy: 1 of 3 scanners died") {
 		t.Errorf("code %d: %s", code, text)

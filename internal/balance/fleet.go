@@ -132,6 +132,8 @@ type State struct {
 	Live int
 	// Answered is when the last heartbeat was answered; zero if none was.
 	Answered time.Time
+	// Full: Redis was at maxmemory then, and refuses new data.
+	Full bool
 	// Failure is why the newest heartbeat was not answered, with advice; "" if it was.
 	// Cause is that error; nil if it was.
 	Failure string
@@ -172,14 +174,15 @@ func (h *Heartbeat) beat(parent context.Context) {
 	ctx, cancel := context.WithTimeout(parent, Silence)
 	defer cancel()
 	h.cfg.Store.Relearn(ctx)
+	full := false
 	live, err := h.cfg.Store.Heartbeat(ctx, h.cfg.Instance, Silence, forget)
 	if err == nil {
 		note, _ := json.Marshal(h.cfg.Describe()) // strings, numbers and times can't fail
-		err = h.cfg.Store.Describe(ctx, h.cfg.Instance, note)
+		full, err = h.cfg.Store.Describe(ctx, h.cfg.Instance, note)
 	}
 	switch {
 	case err == nil:
-		before := h.state.Swap(&State{Live: live, Answered: time.Now()})
+		before := h.state.Swap(&State{Live: live, Answered: time.Now(), Full: full})
 		if before.Failure != "" {
 			h.cfg.Log.InfoContext(ctx, "redis serves this scanner again")
 		}

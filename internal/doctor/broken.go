@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,10 +18,12 @@ import (
 // examineBroken reports each document with mistakes once, and names the scanners that
 // refuse it.
 func (p Target) examineBroken(ctx context.Context, r *report, docs documents, fleet fleetView) {
-	for _, name := range slices.Sorted(maps.Keys(docs.broken)) {
+	names := slices.Sorted(maps.Keys(docs.broken))
+	// Without time they are broken too, only the advice is shorter.
+	r.eachTopic(context.WithoutCancel(ctx), "documents", names, func(r *report, name string) {
 		doc := docs.broken[name]
 		r.fail("topic "+name+" document", p.fixDocument(ctx, doc), "%v%s", doc.Err, refusing(fleet, name))
-	}
+	})
 }
 
 // refusing names the members that refuse a topic's document.
@@ -39,22 +42,56 @@ func refusing(fleet fleetView, topic string) string {
 }
 
 // fixDocument returns the command that fixes all mistakes of a document. If the history
-// has an earlier good document, it also returns the command that restores that. Neither
-// command removes the topic.
+// has an earlier good document, it also returns the command that restores that. No command
+// removes the topic or loses a setting that is in force.
 func (p Target) fixDocument(ctx context.Context, doc config.Document) string {
 	if task.CheckTopic(doc.Name) != nil {
 		return fmt.Sprintf("write it under a name that a topic may have, then take it away here: %s",
 			p.command("topic rm "+strconv.Quote(doc.Name)))
 	}
+	force := p.inForce(ctx, doc.Name)
+	undo := p.undo(ctx, doc, force)
 	set := assignments(doc.Err)
-	if len(set) == 0 { // it can't be read, so no single line can be fixed
-		set = []string{"KEY=VALUE...", "--replace"}
+	switch {
+	case len(set) > 0 && undo != "":
+		return p.command("topic set "+doc.Name+" "+strings.Join(set, " ")) + "; or, back to the document from before, " + undo
+	case len(set) > 0:
+		return p.command("topic set " + doc.Name + " " + strings.Join(set, " "))
+	case undo != "": // it can't be read, so no single line can be fixed
+		return undo
+	case force != nil:
+		return p.command("topic set "+doc.Name+" "+strings.Join(restoring(doc.Name, *force), " ")+" --replace") +
+			"; that is the document in force"
 	}
-	fix := p.command("topic set " + doc.Name + " " + strings.Join(set, " "))
-	if p.undoes(ctx, doc) {
-		fix += "; or, back to the document from before, " + p.command("topic undo "+doc.Name)
+	return fmt.Sprintf("correct the text of the key %s/topics/%s in consul", p.Settings.Consul.Prefix, doc.Name)
+}
+
+// inForce returns the topic's settings that the fleet keeps in Redis; nil if they can't be
+// read.
+func (p Target) inForce(ctx context.Context, name string) *config.Topic {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	raw, err := p.Store.Topic(name).Document(ctx)
+	if err != nil || raw == nil {
+		return nil
 	}
-	return fix
+	topic, err := config.ParseTopic(name, raw)
+	if err != nil {
+		return nil
+	}
+	return &topic
+}
+
+// restoring returns the arguments for `topic set` that make a topic from nothing.
+func restoring(name string, topic config.Topic) (set []string) {
+	for _, c := range config.Diff(config.ParseDocument(name, []byte("{}"), 0).Topic, topic) {
+		value := c.Key + "=" + c.New
+		if strings.ContainsFunc(c.New, notPlain) {
+			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+		}
+		set = append(set, value)
+	}
+	return set
 }
 
 // assignments returns the arguments for `topic set` that fix the mistakes. KEY= removes
@@ -86,15 +123,35 @@ func notPlain(r rune) bool {
 	return !plain
 }
 
-// undoes reports whether the history has a good document before this one, which `topic
-// undo` would restore.
-func (p Target) undoes(ctx context.Context, doc config.Document) bool {
+// undo returns the command that restores the document before a broken one; "" if the
+// history has no good one. The text names settings in force that this would change.
+func (p Target) undo(ctx context.Context, doc config.Document, force *config.Topic) string {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	h, err := p.Consul.History(ctx, doc.Name)
 	if err != nil {
-		return false
+		return ""
 	}
 	before, there := h.Seen(doc.Raw, true).Before()
-	return there && config.ParseDocument(doc.Name, before.Document, 0).Err == nil
+	old := config.ParseDocument(doc.Name, before.Document, 0)
+	if !there || old.Err != nil {
+		return ""
+	}
+	command := p.command("topic undo " + doc.Name)
+	if force == nil {
+		return command
+	}
+	if changes := differences(*force, old.Topic, "would be"); len(changes) > 0 {
+		command += "; that isn't the document in force: " + strings.Join(changes, ", ")
+	}
+	return command
+}
+
+// differences returns a phrase for each setting that differs, as in "rate is 5 and should
+// be 7".
+func differences(is, other config.Topic, verb string) (all []string) {
+	for _, c := range config.Diff(is, other) {
+		all = append(all, fmt.Sprintf("%s is %s and %s %s", c.Key, cmp.Or(c.Old, "(none)"), verb, cmp.Or(c.New, "(none)")))
+	}
+	return all
 }

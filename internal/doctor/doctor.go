@@ -8,7 +8,7 @@ package doctor
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,19 +18,27 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// askLimit bounds one request to a server.
-const askLimit = 5 * time.Second
+const (
+	// askLimit bounds one question to a server, and all questions that need no other answer.
+	askLimit = 5 * time.Second
+	// moreLimit bounds the questions that need the answers to the first ones.
+	moreLimit = 3500 * time.Millisecond
+	// closeLimit bounds the end of a connection that answers.
+	closeLimit = time.Second
+)
 
 // State is the severity of a finding.
 type State string
 
-// These are the states. Info needs no action: it is a fact, or a question that doctor
-// can't answer.
+// These are the states. Info needs no action: it is a fact, or a question that AMQP can't
+// answer. NotChecked means that doctor got no answer, or has no right to ask. It says
+// nothing about the fleet.
 const (
-	OK   State = "ok"
-	Info State = "info"
-	Warn State = "warn"
-	Fail State = "fail"
+	OK         State = "ok"
+	Info       State = "info"
+	Warn       State = "warn"
+	Fail       State = "fail"
+	NotChecked State = "not_checked"
 )
 
 // Finding is the outcome of one check. The JSON names are an interface.
@@ -38,7 +46,8 @@ type Finding struct {
 	// Check names the check, as in "redis.eviction".
 	Check string `json:"check"`
 	State State  `json:"state"`
-	// The text of What describes the finding in one line, without secrets.
+	// The text of What describes the finding in one line, without secrets. With NotChecked
+	// it says why.
 	What string `json:"what"`
 	// Fix is a command, or an instruction, that fixes the problem; "" if nothing is
 	// wrong.
@@ -55,6 +64,14 @@ func Failed(findings []Finding) (n int) {
 	return n
 }
 
+// FleetUnknown reports whether doctor couldn't ask the fleet. Then findings without a
+// failure don't mean that the fleet is healthy.
+func FleetUnknown(findings []Finding) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool {
+		return f.State == NotChecked && (f.Check == redisConnection || f.Check == fleetStatus)
+	})
+}
+
 // Target is the fleet to check.
 type Target struct {
 	// Settings are the configuration. Its topics are checked if Consul is nil. If it is
@@ -65,33 +82,28 @@ type Target struct {
 	Mistakes error
 	// Path is the path of the configuration file, for commands in the advice.
 	Path string
-	// Redis is a client with these settings, and Store reads the fleet's keys with it.
-	Redis redis.UniversalClient
+	// Store reads the fleet's keys, with a client with these settings.
 	Store *shard.Store
 	// Consul is a client with these settings; nil without consul.addr.
 	Consul *consul.Client
+
+	redis redis.UniversalClient // the client of Store
 }
 
-// report collects findings in order.
-type report struct{ findings []Finding }
-
-func (r *report) ok(check, format string, args ...any)   { r.add(check, OK, "", format, args...) }
-func (r *report) info(check, format string, args ...any) { r.add(check, Info, "", format, args...) }
-
-func (r *report) warn(check, fix, format string, args ...any) {
-	r.add(check, Warn, fix, format, args...)
+// answers has the replies of the servers and of the fleet to the first questions.
+type answers struct {
+	stored  bool // Redis answers
+	replica bool // and is a replica
+	docs    documents
+	brokers brokers
+	fleet   fleetView
+	unread  error // why the fleet's status isn't known
 }
 
-func (r *report) fail(check, fix, format string, args ...any) {
-	r.add(check, Fail, fix, format, args...)
-}
-
-func (r *report) add(check string, s State, fix, format string, args ...any) {
-	r.findings = append(r.findings, Finding{check, s, fmt.Sprintf(format, args...), fix})
-}
-
-// Examine runs all checks. An unreachable server gives one finding, and Examine skips the
-// checks that need that server.
+// Examine runs all checks, for at most askLimit, moreLimit and closeLimit. It asks the fleet
+// and each server at the same time, then what needs their answers. An unreachable server
+// gives one finding, and Examine skips the checks that need that server. If ctx ends,
+// Examine returns the findings so far.
 func Examine(ctx context.Context, p Target) []Finding {
 	r := &report{}
 	if p.Mistakes != nil {
@@ -102,32 +114,105 @@ func Examine(ctx context.Context, p Target) []Finding {
 	if p.Settings == nil {
 		return r.findings
 	}
-	stored := p.examineRedis(ctx, r)
-	docs := p.examineTopics(ctx, r)
-	brokers := p.reachRabbitMQ(ctx, r)
-	defer brokers.close()
-	fleet := fleetView{}
-	if stored {
-		fleet = p.examineFleet(ctx, r, docs, brokers)
+	servers, members, routes := &report{}, &report{}, &report{}
+	found := p.ask(ctx, servers)
+	defer found.brokers.close(ctx)
+	more, cancel := limited(ctx, moreLimit)
+	defer cancel()
+	defer context.AfterFunc(more, func() { found.brokers.cut() })()
+	parts := []part{{"topics' documents", members, func(ctx context.Context, r *report) func() {
+		if found.stored {
+			p.examineFleet(ctx, r, found)
+		}
+		p.examineBroken(ctx, r, found.docs, found.fleet)
+		return nil
+	}}}
+	if found.brokers.first != nil {
+		parts = append(parts, part{"exchanges and queues", routes, func(ctx context.Context, r *report) func() {
+			p.examineRoutes(ctx, r, found.brokers, found.docs.good, found.fleet)
+			return nil
+		}})
 	}
-	p.examineBroken(ctx, r, docs, fleet)
-	if brokers.first != nil {
-		p.examineRoutes(ctx, r, brokers.first, docs.good, fleet)
+	together(more, parts...)
+	for _, part := range []*report{members, servers, routes} {
+		r.take(part)
 	}
-	p.examineWaiting(r, fleet, brokers)
-	return r.findings
+	p.examineWaiting(r, found.fleet, found.brokers)
+	return once(r.findings)
+}
+
+// ask puts the first questions to all servers at the same time.
+func (p Target) ask(ctx context.Context, r *report) (found answers) {
+	ctx, cancel := limited(ctx, askLimit)
+	defer cancel()
+	nodes, docs, brokers, fleet := &report{}, &report{}, &report{}, &report{}
+	found.unread = context.DeadlineExceeded
+	together(ctx,
+		part{fleetStatus, fleet, func(ctx context.Context, _ *report) func() {
+			view, err := p.readFleet(ctx)
+			return func() { found.fleet, found.unread = view, err }
+		}},
+		part{redisConnection, nodes, func(ctx context.Context, r *report) func() {
+			stored := p.examineRedis(ctx, r)
+			return func() { found.stored = stored }
+		}},
+		part{"consul.connection", docs, func(ctx context.Context, r *report) func() {
+			list := p.examineTopics(ctx, r)
+			return func() { found.docs = list }
+		}},
+		part{"rabbitmq.connection", brokers, func(ctx context.Context, r *report) func() {
+			reached := p.reachRabbitMQ(ctx, r)
+			return func() { found.brokers = reached }
+		}})
+	found.stored = found.stored || nodes.has(OK, redisConnection)
+	found.replica = nodes.failed(redisRole)
+	grant(brokers.findings, found.docs)
+	for _, part := range []*report{nodes, docs, brokers} {
+		r.take(part)
+	}
+	return found
+}
+
+// once removes repetitions of what couldn't be checked, and puts that behind the others.
+func once(findings []Finding) (all []Finding) {
+	var unchecked []Finding
+	for _, f := range findings {
+		switch {
+		case f.State != NotChecked:
+			all = append(all, f)
+		case !slices.Contains(unchecked, f):
+			unchecked = append(unchecked, f)
+		}
+	}
+	return append(all, unchecked...)
 }
 
 // Connect checks only whether each server answers, with the user, password and TLS of the
 // settings.
 func Connect(ctx context.Context, p Target) []Finding {
-	r := &report{}
-	p.reachRedis(ctx, r)
-	if p.Consul != nil {
-		p.reachConsul(ctx, r)
+	ctx, cancel := limited(ctx, askLimit)
+	defer cancel()
+	nodes, docs, brokers := &report{}, &report{}, &report{}
+	parts := []part{
+		{redisConnection, nodes, func(ctx context.Context, r *report) func() { p.reachRedis(ctx, r); return nil }},
+		{"rabbitmq.connection", brokers, func(ctx context.Context, r *report) func() {
+			p.reachRabbitMQ(ctx, r).close(ctx) // it has answered, and nothing else was asked
+			return nil
+		}},
 	}
-	p.reachRabbitMQ(ctx, r).close() // it has answered, and nothing else was asked
-	return r.findings
+	if p.Consul != nil {
+		parts = append(parts, part{"consul.connection", docs,
+			func(ctx context.Context, r *report) func() { p.reachConsul(ctx, r); return nil }})
+	}
+	together(ctx, parts...)
+	findings := slices.Concat(nodes.findings, docs.findings, brokers.findings)
+	grant(findings, documents{})
+	for i, f := range findings { // check asks whether there is an answer
+		if f.State == NotChecked {
+			findings[i].State, findings[i].Fix = Fail, "start the server, or look at the way to it"
+		}
+	}
+	return findings
 }
 
 // command returns the scanner command with this configuration's path.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
@@ -13,13 +12,16 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// fleetLimit bounds the time for reading the fleet's status, which takes several commands
-// for each topic.
-const fleetLimit = time.Minute
+// fleetStatus is the check of the fleet's status.
+const fleetStatus = "fleet"
 
 // fleetView is the fleet as Redis knows it.
 type fleetView struct {
+	// heard is true if the heartbeats were read.
+	heard  bool
 	status admin.Status
+	// reasons holds, by topic, why its first parked task was parked.
+	reasons map[string]string
 	// late holds, by topic, a sentence that says how long its tasks have been due.
 	late map[string]string
 	// unrouted holds the topics with messages that RabbitMQ returned because no queue is
@@ -48,31 +50,60 @@ func (f fleetView) has(kind problem.Kind, topic string) bool {
 // examineFleet compares the documents with what the fleet applies. It also reports
 // everything that `scanner status --exit-code` counts as unhealthy. It leaves late tasks
 // to examineWaiting, because later findings may explain them.
-func (p Target) examineFleet(ctx context.Context, r *report, docs documents, brokers brokers) fleetView {
-	ctx, cancel := context.WithTimeout(ctx, fleetLimit)
-	defer cancel()
-	view := fleetView{late: map[string]string{}, unrouted: map[string]bool{}}
-	var err error
-	if view.status, err = admin.ReadStatus(ctx, p.Store, ""); err != nil {
-		if !shard.Denied(err) || !r.failed("redis.rights") { // otherwise redis.rights already names the missing permission
-			r.fail("fleet", p.command("status"), "%v", err)
-		}
-		return view
+func (p Target) examineFleet(ctx context.Context, r *report, found answers) {
+	docs, view, brokers := found.docs, found.fleet, found.brokers
+	switch err := found.unread; {
+	case found.replica:
+		r.unchecked(fleetStatus, "its state in a replica may be old")
+		return
+	case err == nil:
+	case shard.Denied(err):
+		r.unchecked(fleetStatus, "no right to read it: %v", err)
+	case view.heard && unanswered(ctx, err) != "":
+		r.unchecked("counts of tasks", "%s", unanswered(ctx, err))
+	default:
+		r.failErr(ctx, err, fleetStatus, p.command("status"), "%v", err)
+	}
+	if !view.heard {
+		return
 	}
 	live := view.live()
 	p.examineMembers(ctx, r, view, docs)
 	p.examineServed(r, view, docs, brokers)
-	if docs.known {
-		for _, name := range slices.Sorted(maps.Keys(docs.good)) {
-			p.examineApplied(ctx, r, name, docs.good[name], len(live) > 0)
-		}
-		p.examineOrphans(ctx, r, docs, view)
-	}
-	for _, t := range view.status.Topics {
-		p.examineTasks(ctx, r, t, view)
-	}
 	p.examineProblems(r, docs, view, brokers)
-	return view
+	for _, t := range view.status.Topics {
+		p.examineTasks(r, t, view)
+	}
+	if docs.known {
+		p.examineOrphans(ctx, r, docs, view)
+		r.eachTopic(ctx, "documents in force", slices.Sorted(maps.Keys(docs.good)), func(r *report, name string) {
+			p.examineApplied(ctx, r, name, docs.good[name], len(live) > 0)
+		})
+	}
+}
+
+// readFleet reads the scanners' heartbeats first: they have the fleet's problems. The view is
+// heard if they could be read, even if err says why the tasks couldn't be counted.
+func (p Target) readFleet(ctx context.Context) (view fleetView, err error) {
+	view = fleetView{late: map[string]string{}, unrouted: map[string]bool{}, reasons: map[string]string{}}
+	members, err := balance.Members(ctx, p.Store)
+	if err != nil {
+		return view, err
+	}
+	view.heard = true
+	view.status = admin.Status{Fleet: members, Problems: problem.Merge(balance.Problems(members))}
+	status, err := admin.ReadStatus(ctx, p.Store, "")
+	if err != nil {
+		return view, err
+	}
+	view.status = status
+	for _, t := range status.Topics {
+		if t.Parked > 0 {
+			view.reasons[t.Topic] = p.parkedReason(ctx, t)
+		}
+		view.unrouted[t.Topic] = unrouted(t.RetryReason) || unrouted(view.reasons[t.Topic])
+	}
+	return view, nil
 }
 
 func (p Target) examineMembers(ctx context.Context, r *report, view fleetView, docs documents) {
@@ -167,18 +198,15 @@ func itOrNames(topics []string) string {
 func distinct(all []string) []string { return slices.Compact(slices.Sorted(slices.Values(all))) }
 
 // examineTasks reports a topic's tasks that aren't delivered now: paused or parked.
-func (p Target) examineTasks(ctx context.Context, r *report, t admin.TopicStatus, view fleetView) {
+func (p Target) examineTasks(r *report, t admin.TopicStatus, view fleetView) {
 	if t.Paused {
 		p.examinePause(r, t)
 	}
-	reason := ""
 	if t.Parked > 0 {
-		reason = p.parkedReason(ctx, t)
 		list, replay := p.command("parked ls --topic "+t.Topic), p.command("parked replay --topic "+t.Topic+" --all")
 		r.fail("topic "+t.Topic+" parked", list+"; fix the cause, then "+replay,
-			"%d tasks were set aside; one of them because: %s", t.Parked, reason)
+			"%d tasks were set aside; one of them because: %s", t.Parked, view.reasons[t.Topic])
 	}
-	view.unrouted[t.Topic] = unrouted(t.RetryReason) || unrouted(reason)
 }
 
 // examinePause reports a paused topic. That is no failure, because somebody paused it on
@@ -219,7 +247,7 @@ func (p Target) examineProblems(r *report, docs documents, view fleetView, broke
 		case problem.NoScanner, problem.DocumentRefused, problem.ConfigurationRefused, problem.TopicPaused,
 			problem.TasksRetried, problem.TasksParked:
 		case problem.ConsulAway, problem.SourceAway:
-			if docs.known { // otherwise this machine can't reach Consul either, and another finding says so
+			if !docs.refused { // otherwise this machine can't read it either, and another finding says so
 				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there",
 					"degraded: %s", line)
 			}
@@ -258,7 +286,7 @@ func unrouted(reason string) bool { return strings.Contains(reason, "NO_ROUTE") 
 // examineWaiting reports tasks that wait for another attempt, and tasks that have been
 // due for long. It leaves out those that another finding explains.
 func (p Target) examineWaiting(r *report, view fleetView, brokers brokers) {
-	if len(view.live()) == 0 || brokers.first == nil || brokers.alarm != "" || r.failed("topics served") {
+	if len(view.live()) == 0 || brokers.refused || brokers.alarm != "" || r.failed("topics served") {
 		return
 	}
 	for _, t := range view.status.Topics {
@@ -274,11 +302,4 @@ func (p Target) examineWaiting(r *report, view fleetView, brokers brokers) {
 				"%s", text)
 		}
 	}
-}
-
-// failed reports whether a check with this prefix failed.
-func (r *report) failed(check string) bool {
-	return slices.ContainsFunc(r.findings, func(f Finding) bool {
-		return f.State == Fail && strings.HasPrefix(f.Check, check)
-	})
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,25 +14,30 @@ import (
 )
 
 // examineIntake checks the exchanges and queues of a topic's intake.
-func (b *broker) examineIntake(r *report, name string, t config.Topic, running bool) {
+func (b *broker) examineIntake(ctx context.Context, r *report, name string, t config.Topic, running bool,
+	alarm string) {
 	if !t.TakesIn() {
 		return
 	}
-	b.examineIntakeExchange(r, name, t, running)
-	b.examineIntakeQueue(r, name, t, running)
-	b.examineRefused(r, name, t, running)
-	b.examineIntakeRights(r, name, t)
+	b.examineIntakeExchange(ctx, r, name, t, running)
+	b.examineIntakeQueue(ctx, r, name, t, running)
+	b.examineRefused(ctx, r, name, t, running)
+	if alarm != "" {
+		r.unchecked("topic "+name+" intake rights", "RabbitMQ blocks publishers, so publishing can't be tried")
+		return
+	}
+	b.examineIntakeRights(ctx, r, name, t)
 }
 
 // examineIntakeExchange checks that the exchange exists and has the type of the settings.
 // An exchange keeps its type, and AMQP reports it only as the refusal of another one.
-func (b *broker) examineIntakeExchange(r *report, name string, t config.Topic, running bool) {
+func (b *broker) examineIntakeExchange(ctx context.Context, r *report, name string, t config.Topic, running bool) {
 	check, in := "topic "+name+" intake exchange", t.Intake
-	err := b.ask(func(ch *amqp.Channel) error {
+	err := b.ask(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(in.Exchange, in.Type, true, false, false, false, nil)
 	})
 	if err == nil { // it is there, so this makes nothing
-		err = b.ask(func(ch *amqp.Channel) error {
+		err = b.ask(ctx, func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclare(in.Exchange, in.Type, true, false, false, false, nil)
 		})
 	}
@@ -45,15 +51,16 @@ func (b *broker) examineIntakeExchange(r *report, name string, t config.Topic, r
 		r.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
 			"exchange %s is there and differs from the settings: %v", in.Exchange, err)
 	case refusedWith(err, amqp.AccessRefused):
-		r.info(check, "exchange %s is there; this user may not declare it, so its type isn't known", in.Exchange)
+		r.unchecked(check, "exchange %s is there; user %s may not declare it, so its type isn't known", in.Exchange,
+			b.uri.Username)
 	default:
-		r.fail(check, b.permit(), "exchange %s: %v", in.Exchange, err)
+		b.refuse(ctx, r, check, "exchange "+in.Exchange, err)
 	}
 }
 
-func (b *broker) examineIntakeQueue(r *report, name string, t config.Topic, running bool) {
+func (b *broker) examineIntakeQueue(ctx context.Context, r *report, name string, t config.Topic, running bool) {
 	check, in := "topic "+name+" intake queue", t.Intake
-	found, err := b.queue(in.Queue)
+	found, err := b.queue(ctx, in.Queue)
 	switch {
 	case err == nil && found.Consumers == 0 && t.Paused:
 		r.info(check, "the topic is paused: queue %s keeps %s", in.Queue, messages(found.Messages))
@@ -66,14 +73,14 @@ func (b *broker) examineIntakeQueue(r *report, name string, t config.Topic, runn
 	case notFound(err):
 		r.fail(check, b.declare("queue", fmt.Sprintf(`name=%s arguments='%s'`, in.Queue, intakeArguments(*in))), "%v", err)
 	default:
-		r.fail(check, b.permit(), "queue %s: %v", in.Queue, err)
+		b.refuse(ctx, r, check, "queue "+in.Queue, err)
 	}
 }
 
 // examineRefused reports whether messages that no task could be made of wait.
-func (b *broker) examineRefused(r *report, name string, t config.Topic, running bool) {
+func (b *broker) examineRefused(ctx context.Context, r *report, name string, t config.Topic, running bool) {
 	check, queue := "topic "+name+" intake refused", t.Intake.Refused()
-	found, err := b.queue(queue)
+	found, err := b.queue(ctx, queue)
 	switch {
 	case err == nil && found.Messages > 0:
 		r.warn(check, "read their header x-duefleet-refused, fix the clients, then publish the messages again or purge "+
@@ -86,20 +93,24 @@ func (b *broker) examineRefused(r *report, name string, t config.Topic, running 
 		r.fail(check, fmt.Sprintf("%s; then %s; then bind them", b.declare("exchange", "name="+queue+" type=fanout"),
 			b.declare("queue", "name="+queue+` arguments='{"x-queue-type":"quorum"}'`)), "%v", err)
 	default:
-		r.fail(check, b.permit(), "queue %s: %v", queue, err)
+		b.refuse(ctx, r, check, "queue "+queue, err)
 	}
 }
 
 // examineIntakeRights tries to publish refused messages and answers, in transactions that
 // it doesn't commit.
-func (b *broker) examineIntakeRights(r *report, name string, t config.Topic) {
+func (b *broker) examineIntakeRights(ctx context.Context, r *report, name string, t config.Topic) {
 	check := "topic " + name + " intake rights"
 	var denied []string
 	for _, to := range []struct{ exchange, what string }{
 		{t.Intake.Refused(), "refused messages to exchange " + t.Intake.Refused()},
 		{"", "answers to AMQP's default exchange"},
 	} {
-		err := b.ask(func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange) })
+		err := b.ask(ctx, func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange) })
+		if why := unanswered(ctx, err); why != "" {
+			r.unchecked(check, "%s", why)
+			return
+		}
 		if refusedWith(err, amqp.AccessRefused) {
 			denied = append(denied, to.what)
 		}

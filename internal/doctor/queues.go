@@ -24,12 +24,12 @@ func queueArguments(d config.Declare) string {
 // examineDeadLetters reports whether the dead-letter queue that a topic declares exists
 // and is empty. AMQP can't tell whether the topic's own queue sends rejected messages to
 // it.
-func (b *broker) examineDeadLetters(r *report, name string, t config.Topic, running bool) {
+func (b *broker) examineDeadLetters(ctx context.Context, r *report, name string, t config.Topic, running bool) {
 	if t.Declare == nil || t.Declare.DeadLetter == "" {
 		return
 	}
 	check, queue := "topic "+name+" dead letters", t.Declare.DeadLetter
-	found, err := b.queue(queue)
+	found, err := b.queue(ctx, queue)
 	switch {
 	case err == nil && found.Messages > 0:
 		r.warn(check, "look at the headers and bodies of what is in "+queue+", fix what sends them, then move or purge them",
@@ -41,7 +41,7 @@ func (b *broker) examineDeadLetters(r *report, name string, t config.Topic, runn
 	case notFound(err):
 		r.fail(check, "restart a scanner, which makes exchange and queue "+queue, "%v", err)
 	default:
-		r.fail(check, b.permit(), "queue %s: %v", queue, err)
+		b.refuse(ctx, r, check, "queue "+queue, err)
 	}
 }
 
@@ -62,10 +62,15 @@ func (p Target) examineOldQueues(ctx context.Context, r *report, b *broker, name
 	defer cancel()
 	h, err := p.Consul.History(ctx, name)
 	if err != nil {
-		return // only this check needs the permission to read it
+		why := unanswered(ctx, err)
+		if why == "" {
+			why = err.Error()
+		}
+		r.unchecked("old queues", "the history of documents: %s", why)
+		return
 	}
 	for _, left := range topicconfig.LeftBindings(h, t) {
-		found, err := b.queue(left.Queue)
+		found, err := b.queue(ctx, left.Queue)
 		if err != nil {
 			continue
 		}

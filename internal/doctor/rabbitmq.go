@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -32,66 +34,106 @@ type brokers struct {
 	first *broker
 	// alarm is why the first broker accepts no messages; "" if it does.
 	alarm string
+	// refused is true if no broker answers, and a finding says why.
+	refused bool
 }
 
-func (b brokers) close() {
+// cut closes the connection at once. All requests on it end then.
+func (b brokers) cut() {
 	if b.first != nil {
-		_ = b.first.conn.Close() // nothing is in flight
+		_ = b.first.raw.Close()
 	}
+}
+
+// close closes the connection, within closeLimit, or at once if ctx is over.
+func (b brokers) close(ctx context.Context) {
+	if b.first == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeLimit)
+	defer cancel()
+	defer context.AfterFunc(ctx, b.cut)()
+	_ = b.first.conn.Close() // nothing is in flight
 }
 
 // explains reports whether a finding about the brokers already explains a scanner's
 // problem.
 func (b brokers) explains(kind problem.Kind) bool {
 	if b.first == nil {
-		return kind == problem.RabbitMQUnreachable
+		return b.refused && kind == problem.RabbitMQUnreachable
 	}
 	return b.alarm != "" && kind == problem.RabbitMQBlocked
 }
 
 // examineRoutes checks the topics' exchanges, queues and bindings at a broker.
-func (p Target) examineRoutes(ctx context.Context, r *report, b *broker, docs map[string]config.Topic,
+func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, docs map[string]config.Topic,
 	fleet fleetView) {
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
+	b, running := found.first, len(fleet.live()) > 0
+	examineSharedIntakes(r, docs)
+	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
+		if b.examineTopic(ctx, r, name, docs[name], running) {
 			b.examineBinding(r, name, docs[name], fleet.unrouted[name])
 			p.examineOldQueues(ctx, r, b, name, docs[name])
 		}
-		b.examineDeadLetters(r, name, docs[name], len(fleet.live()) > 0)
-		b.examineIntake(r, name, docs[name], len(fleet.live()) > 0)
-	}
-	examineSharedIntakes(r, docs)
+		b.examineDeadLetters(ctx, r, name, docs[name], running)
+		b.examineIntake(ctx, r, name, docs[name], running, found.alarm)
+	})
 }
 
-// reachRabbitMQ tries every URL. The caller must close the result.
+// reachRabbitMQ tries every URL at the same time. The caller must close the result.
 func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 	secure, err := p.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that exist", "rabbitmq.tls: %v", err)
+		return brokers{refused: true}
+	}
+	urls := p.Settings.RabbitMQ.URLs
+	all, reports := make([]brokers, len(urls)), make([]*report, len(urls))
+	var group sync.WaitGroup
+	for i, raw := range urls {
+		reports[i] = &report{}
+		group.Go(func() { all[i] = reachBroker(ctx, reports[i], i, raw, secure) })
+	}
+	group.Wait()
+	for i, b := range all {
+		r.take(reports[i])
+		switch {
+		case found.first == nil && b.first != nil:
+			found = b
+		case b.first != nil:
+			b.close(ctx) // it has answered, and nothing else was asked
+		}
+	}
+	found.refused = found.first == nil && r.failed("rabbitmq.connection")
+	return found
+}
+
+// reachBroker tries the URL with an index in rabbitmq.urls.
+func reachBroker(ctx context.Context, r *report, index int, raw string, secure *tls.Config) (found brokers) {
+	const check = "rabbitmq.connection"
+	b, err := dial(ctx, raw, secure)
+	addr := net.JoinHostPort(b.uri.Host, strconv.Itoa(b.uri.Port))
+	if why := unanswered(ctx, err); why != "" {
+		r.unchecked(check, "%s (%s)", why, addr)
 		return found
 	}
-	for i, raw := range p.Settings.RabbitMQ.URLs {
-		b, err := dial(ctx, raw, secure)
-		addr := net.JoinHostPort(b.uri.Host, strconv.Itoa(b.uri.Port))
-		if err != nil {
-			r.fail("rabbitmq.connection", fixBroker(b.uri, i, err), "%s: %v", addr, err)
-			continue
-		}
-		alarm := alarmed(ctx, raw, secure)
-		if alarm != "" {
-			r.fail("rabbitmq.connection", "free disk space or memory on the broker's machine; list its alarms with: "+
-				"rabbitmq-diagnostics alarms",
-				"%s answers, and takes no messages: RabbitMQ blocks publishers: %s", addr, alarm)
-		} else {
-			r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost,
-				choose(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
-		}
-		if found.first != nil {
-			_ = b.conn.Close() // it has answered, and nothing else was asked
-			continue
-		}
-		found = brokers{first: &b, alarm: alarm}
+	if err != nil {
+		r.fail(check, fixBroker(b.uri, index, err), "%s: %v", addr, err)
+		return found
 	}
+	found = brokers{first: &b}
+	found.alarm, err = alarmed(ctx, raw, secure)
+	switch {
+	case found.alarm != "":
+		r.fail(check, "free disk space or memory on the broker's machine; list its alarms with: "+
+			"rabbitmq-diagnostics alarms",
+			"%s answers, and takes no messages: RabbitMQ blocks publishers: %s", addr, found.alarm)
+		return found
+	case err != nil:
+		r.unchecked("rabbitmq.alarm", "%s (%s)", cmp.Or(unanswered(ctx, err), err.Error()), addr)
+	}
+	r.ok(check, "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost,
+		choose(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
 	return found
 }
 
@@ -102,17 +144,19 @@ func choose(yes bool, then, otherwise string) string {
 	return otherwise
 }
 
-// dial opens a connection. Errors never contain the URL, because it has a password.
+// dial opens a connection. Errors never contain the URL, because it has a password. The end
+// of ctx ends a dial that isn't ready, and nothing later.
 func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 	uri, err := amqp.ParseURI(raw)
 	if err != nil {
 		return broker{}, errors.New("rabbitmq.urls: not amqp://user:password@host:5672/vhost")
 	}
 	var opened net.Conn
+	stop := func() bool { return true }
 	cfg := amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{Timeout: askLimit}).DialContext(ctx, network, addr)
 		if err == nil {
-			err = conn.SetDeadline(time.Now().Add(askLimit)) // the library lifts it when the connection is open
+			stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
 		}
 		opened = conn
 		return conn, err
@@ -121,30 +165,30 @@ func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 		cfg.TLSClientConfig = secure.Clone()
 	}
 	conn, err := amqp.DialConfig(raw, cfg)
+	stop()
 	return broker{conn, opened, uri}, err
 }
 
-// alarmed returns why a broker accepts no messages. It returns "" if the broker accepts
-// them, or if alarmed can't find out. A broker with an alarm blocks a connection at its
+// alarmed returns why a broker accepts no messages; "" if the broker accepts them. An error
+// means that alarmed can't find out. A broker with an alarm blocks a connection at its
 // first message: it sends a notice and reads nothing more. So alarmed sends a message
 // that goes to no queue, and then another request. Either the notice arrives, or the
 // answer to the request. alarmed makes its own connection, because a blocked one can't
 // even be closed.
-func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
+func alarmed(ctx context.Context, raw string, secure *tls.Config) (reason string, err error) {
 	b, err := dial(ctx, raw, secure)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer b.raw.Close()
+	defer context.AfterFunc(ctx, func() { _ = b.raw.Close() })()
 	blocked := b.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
 	ch, err := b.conn.Channel()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	if ch.PublishWithContext(ctx, "", "doctor-"+rand.Text(), false, false, amqp.Publishing{}) != nil {
-		return ""
+	if err := ch.PublishWithContext(ctx, "", "doctor-"+rand.Text(), false, false, amqp.Publishing{}); err != nil {
+		return "", err
 	}
 	answered := make(chan struct{})
 	go func() { // another channel: the broker closes this one if its user may not publish
@@ -153,11 +197,11 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	}()
 	select {
 	case b := <-blocked:
-		return b.Reason
+		return b.Reason, nil
 	case <-answered:
-		return ""
+		return "", ctx.Err()
 	case <-ctx.Done():
-		return "no answer to a message within " + askLimit.String()
+		return "", ctx.Err()
 	}
 }
 
@@ -175,10 +219,10 @@ func fixBroker(uri amqp.URI, index int, err error) string {
 		return fmt.Sprintf("set rabbitmq.tls; see the broker's certificate with: openssl s_client -connect %s:%d", uri.Host,
 			uri.Port)
 	case refusal != nil && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"):
-		return fmt.Sprintf("rabbitmqctl add_vhost %s; then rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost,
+		return fmt.Sprintf("rabbitmqctl add_vhost %s; then rabbitmqctl set_permissions -p %s %s "+leastRights, uri.Vhost,
 			uri.Vhost, uri.Username)
 	case refusal != nil && (errors.Is(refusal, amqp.ErrVhost) || strings.Contains(refusal.Reason, "vhost")):
-		return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost, uri.Username)
+		return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s "+leastRights, uri.Vhost, uri.Username)
 	case refusal != nil && refusal.Code == amqp.AccessRefused:
 		return fmt.Sprintf("put the password into %s, or set it: rabbitmqctl change_password %s PASSWORD", key, uri.Username)
 	default:
@@ -186,19 +230,36 @@ func fixBroker(uri amqp.URI, index int, err error) string {
 	}
 }
 
-// ask runs one request on a channel of its own, because a refusal closes the channel.
-func (b *broker) ask(question func(*amqp.Channel) error) error {
-	ch, err := b.conn.Channel()
-	if err != nil {
+// ask runs one request on a channel of its own, because a refusal closes the channel. The
+// end of the context closes the connection, and so ends the request.
+func (b *broker) ask(ctx context.Context, question func(*amqp.Channel) error) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	defer ch.Close()
-	return question(ch)
+	ch, err := b.conn.Channel()
+	if err == nil {
+		err = question(ch)
+		defer ch.Close()
+	}
+	if why := ctx.Err(); err != nil && why != nil {
+		return why
+	}
+	return err
+}
+
+// refuse reports why a question has no answer: the user may not ask, or no time was left. It
+// is a failure only if the broker says something else.
+func (b *broker) refuse(ctx context.Context, r *report, check, what string, err error) {
+	if refusedWith(err, amqp.AccessRefused) {
+		r.unchecked(check, "user %s may not ask for %s: %v", b.uri.Username, what, err)
+		return
+	}
+	r.failErr(ctx, err, check, "see the broker's log", "%s: %v", what, err)
 }
 
 // queue returns the state of a queue, if it exists.
-func (b *broker) queue(name string) (found amqp.Queue, err error) {
-	err = b.ask(func(ch *amqp.Channel) (err error) {
+func (b *broker) queue(ctx context.Context, name string) (found amqp.Queue, err error) {
+	err = b.ask(ctx, func(ch *amqp.Channel) (err error) {
 		found, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		return err
 	})
@@ -207,12 +268,12 @@ func (b *broker) queue(name string) (found amqp.Queue, err error) {
 
 // examineTopic checks a topic's exchange and queue. It returns true if both exist, so
 // that their binding can be checked.
-func (b *broker) examineTopic(r *report, name string, t config.Topic, running bool) bool {
+func (b *broker) examineTopic(ctx context.Context, r *report, name string, t config.Topic, running bool) bool {
 	if t.Exchange == "" { // AMQP's default exchange binds every queue by its name
-		b.examineQueue(r, name, t, t.RoutingKey, running)
+		b.examineQueue(ctx, r, name, t, t.RoutingKey, running)
 		return false
 	}
-	err := b.ask(func(ch *amqp.Channel) error {
+	err := b.ask(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(t.Exchange, amqp.ExchangeDirect, true, false, false, false, nil)
 	})
 	check := "topic " + name + " exchange"
@@ -226,16 +287,17 @@ func (b *broker) examineTopic(r *report, name string, t config.Topic, running bo
 		r.fail(check, b.declare("exchange", "name="+t.Exchange+" type="+kind(t)), "%v", err)
 		return false
 	default:
-		r.fail(check, b.permit(), "exchange %s: %v", t.Exchange, err)
+		b.refuse(ctx, r, check, "exchange "+t.Exchange, err)
 		return false
 	}
-	return t.Declare == nil || b.examineQueue(r, name, t, t.Declare.Queue, running)
+	return t.Declare == nil || b.examineQueue(ctx, r, name, t, t.Declare.Queue, running)
 }
 
 // examineQueue checks a topic's queue and returns whether it exists.
-func (b *broker) examineQueue(r *report, name string, t config.Topic, queue string, running bool) bool {
+func (b *broker) examineQueue(ctx context.Context, r *report, name string, t config.Topic, queue string,
+	running bool) bool {
 	check := "topic " + name + " queue"
-	found, err := b.queue(queue)
+	found, err := b.queue(ctx, queue)
 	switch {
 	case err == nil && found.Consumers == 0:
 		r.warn(check, "start the application that consumes from "+queue,
@@ -251,7 +313,7 @@ func (b *broker) examineQueue(r *report, name string, t config.Topic, queue stri
 	case notFound(err):
 		r.fail(check, b.declare("queue", "name="+queue), "%v", err)
 	default:
-		r.fail(check, b.permit(), "queue %s: %v", queue, err)
+		b.refuse(ctx, r, check, "queue "+queue, err)
 	}
 	return err == nil
 }
@@ -296,8 +358,4 @@ func (b *broker) declare(what, properties string) string {
 func (b *broker) bind(t config.Topic, queue string) string {
 	return fmt.Sprintf("rabbitmqadmin -V %s declare binding source=%s destination=%s routing_key=%s", b.uri.Vhost,
 		t.Exchange, queue, t.RoutingKey)
-}
-
-func (b *broker) permit() string {
-	return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", b.uri.Vhost, b.uri.Username)
 }

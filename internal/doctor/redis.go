@@ -20,6 +20,8 @@ import (
 )
 
 const (
+	// redisConnection is the check that Redis answers, and redisRole that it is no replica.
+	redisConnection, redisRole = "redis.connection", "redis.role"
 	// clockLimit is the difference between Redis's clock and this machine's above which
 	// doctor warns.
 	clockLimit = time.Second
@@ -44,29 +46,38 @@ func (n node) cli(command string) string {
 
 // examineRedis checks Redis and reports whether it answers.
 func (p Target) examineRedis(ctx context.Context, r *report) bool {
+	p.redis = p.Store.Client(ctx)
 	nodes := p.reachRedis(ctx, r)
+	r.ask("settings of redis")
 	for _, n := range nodes {
 		p.examineNode(ctx, r, n)
 	}
 	if len(nodes) == 0 {
 		return false
 	}
+	if r.failed(redisRole) {
+		return true // a replica refuses what a user may do
+	}
+	r.ask("redis.rights")
 	p.examineRights(ctx, r, nodes[0])
 	return true
 }
 
 // reachRedis returns the servers that hold keys; none if Redis doesn't answer.
 func (p Target) reachRedis(ctx context.Context, r *report) []node {
+	if p.redis == nil {
+		p.redis = p.Store.Client(ctx)
+	}
 	addr := p.Settings.Redis.Addrs[0]
 	ask, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	if err := p.Redis.Ping(ask).Err(); err != nil {
-		r.fail("redis.connection", p.fixRedis(addr, err), "%s: %v", strings.Join(p.Settings.Redis.Addrs, ", "), err)
+	if err := p.redis.Ping(ask).Err(); err != nil {
+		r.failErr(ctx, err, redisConnection, p.fixRedis(addr, err), "%s: %v", strings.Join(p.Settings.Redis.Addrs, ", "), err)
 		return nil
 	}
 	nodes, err := p.nodes(ask)
 	if err != nil {
-		r.fail("redis.connection", p.fixRedis(addr, err), "masters of the cluster: %v", err)
+		r.failErr(ctx, err, redisConnection, p.fixRedis(addr, err), "masters of the cluster: %v", err)
 		return nil
 	}
 	answers := choose(len(nodes) == 1, "1 server answers", fmt.Sprintf("%d servers answer", len(nodes)))
@@ -77,11 +88,11 @@ func (p Target) reachRedis(ctx context.Context, r *report) []node {
 
 // nodes returns the masters of a cluster, or the one server.
 func (p Target) nodes(ctx context.Context) ([]node, error) {
-	cluster, ok := p.Redis.(*redis.ClusterClient)
+	cluster, ok := p.redis.(*redis.ClusterClient)
 	if !ok {
-		single, ok := p.Redis.(*redis.Client)
+		single, ok := p.redis.(*redis.Client)
 		if !ok {
-			return nil, fmt.Errorf("unknown kind of client %T", p.Redis)
+			return nil, fmt.Errorf("unknown kind of client %T", p.redis)
 		}
 		return []node{{single.Options().Addr, single}}, nil
 	}
@@ -151,10 +162,16 @@ func (p Target) examineNode(ctx context.Context, r *report, n node) {
 	defer cancel()
 	text, err := n.Info(ctx).Result()
 	if err != nil {
-		r.fail("redis.rights", n.cli("ACL SETUSER "+p.Settings.Redis.Username+" +info"), "INFO: %v", err)
+		r.failErr(ctx, err, "redis.rights", n.cli("ACL SETUSER "+p.redisUser()+" +info"), "INFO: %v", err)
 		return
 	}
 	info := shard.ParseInfo(text)
+	if info["role"] == "slave" {
+		master := net.JoinHostPort(info["master_host"], info["master_port"])
+		r.fail(redisRole, fmt.Sprintf("set redis.addrs to %s, or redis.master_name and redis.addrs to the sentinels", master),
+			"%s is a replica of %s, and takes no writes", n.addr, master)
+		return
+	}
 	major, _, _ := strings.Cut(info["redis_version"], ".")
 	if v, err := strconv.Atoi(major); err != nil || v < oldestRedis {
 		r.fail("redis.version", "upgrade the server to Redis 7 or later", "%s runs Redis %q", n.addr, info["redis_version"])
@@ -203,7 +220,8 @@ func examinePersistence(ctx context.Context, r *report, n node, info map[string]
 	settings, err := n.ConfigGet(ctx, "appendfsync").Result()
 	switch {
 	case err != nil: // a scanner needs no permission for CONFIG
-		r.ok("redis.persistence", "%s keeps an append-only file; this user may not read how often it is synced", n.addr)
+		r.ok("redis.persistence", "%s keeps an append-only file", n.addr)
+		r.unchecked("redis.persistence (appendfsync)", "%s", mayNot(ctx, err, "read how often "+n.addr+" syncs its file"))
 	case settings["appendfsync"] == "no":
 		r.warn("redis.persistence", n.cli("CONFIG SET appendfsync everysec")+"; then CONFIG REWRITE",
 			"%s lets the kernel decide when to sync its append-only file: a crash of the machine may lose half a minute", n.addr)
@@ -219,7 +237,7 @@ func examineClock(ctx context.Context, r *report, n node) {
 	asked := time.Now()
 	at, err := n.Time(ctx).Result()
 	if err != nil {
-		r.fail("redis.rights", n.cli("ACL SETUSER USER +time"), "TIME: %v", err)
+		r.failErr(ctx, err, "redis.clock", n.cli("ACL SETUSER USER +time"), "TIME: %v", err)
 		return
 	}
 	took := time.Since(asked)

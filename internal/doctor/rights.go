@@ -72,9 +72,9 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) {
 	for _, c := range triedCommands() {
 		args = append(args, c)
 	}
-	reply, err := p.Redis.Eval(ctx, tryScript, keys, args...).StringSlice()
+	reply, err := p.redis.Eval(ctx, tryScript, keys, args...).StringSlice()
 	if err != nil {
-		r.fail("redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, "eval"), "scripts on keys %s:*: %v",
+		r.failErr(ctx, err, "redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, "eval"), "scripts on keys %s:*: %v",
 			p.Settings.Redis.Prefix, err)
 		return
 	}
@@ -103,7 +103,7 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) {
 // tryOutside tries SSUBSCRIBE, which can't run in a script, and returns it if the user
 // may not run it.
 func (p Target) tryOutside(ctx context.Context, channel string) (denied []string) {
-	sub := p.Redis.SSubscribe(ctx, channel)
+	sub := p.redis.SSubscribe(ctx, channel)
 	defer sub.Close()
 	if _, err := sub.Receive(ctx); redis.HasErrorPrefix(err, "NOPERM") {
 		denied = append(denied, "ssubscribe")

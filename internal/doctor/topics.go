@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +18,9 @@ import (
 type documents struct {
 	// known is false if the source of the documents couldn't be read.
 	known bool
-	good  map[string]config.Topic
+	// refused is true if a finding says why it couldn't be read.
+	refused bool
+	good    map[string]config.Topic
 	// broken are the documents in Consul with mistakes.
 	broken map[string]config.Document
 }
@@ -41,15 +42,16 @@ func (p Target) examineTopics(ctx context.Context, r *report) documents {
 		r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml",
 			"the configuration has no topics, and no consul.addr to take them from")
 	}
-	return documents{known: p.Mistakes == nil, good: p.Settings.Topics}
+	return documents{known: p.Mistakes == nil, refused: p.Mistakes != nil, good: p.Settings.Topics}
 }
 
 func (p Target) examineConsul(ctx context.Context, r *report) documents {
 	settings := p.Settings.Consul
 	list, reached := p.reachConsul(ctx, r)
 	if !reached {
-		return documents{}
+		return documents{refused: r.failed("consul.connection")}
 	}
+	r.ask("consul.rights")
 	ask, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	host, _ := os.Hostname()
@@ -59,7 +61,7 @@ func (p Target) examineConsul(ctx context.Context, r *report) documents {
 		err = p.Consul.DeleteStatus(ask, instance)
 	}
 	if err != nil {
-		r.fail("consul.rights", fixConsul(settings, err), "%v", err)
+		r.failErr(ask, err, "consul.rights", fixConsul(settings, err), "%v", err)
 	} else {
 		r.ok("consul.rights", "the token may read the topics and write under %s/status/", settings.Prefix)
 	}
@@ -85,7 +87,7 @@ func (p Target) reachConsul(ctx context.Context, r *report) (list []consul.Docum
 	defer cancel()
 	list, err := p.Consul.List(ctx)
 	if err != nil {
-		r.fail("consul.connection", fixConsul(settings, err), "%v", err)
+		r.failErr(ctx, err, "consul.connection", fixConsul(settings, err), "%v", err)
 		return nil, false
 	}
 	r.ok("consul.connection", "%s answers, with %d topics under %s/topics/", settings.Addr, len(list), settings.Prefix)
@@ -116,18 +118,14 @@ func (p Target) examineApplied(ctx context.Context, r *report, name string, doc 
 	placement, missing := topic.Placement(ctx)
 	switch {
 	case err != nil:
-		r.fail(check, p.command("status"), "%v", err)
+		r.failErr(ctx, err, check, p.command("status"), "%v", err)
 	case raw == nil || errors.Is(missing, task.ErrUnknownTopic):
 		if running {
 			r.fail(check, p.command("status --topic "+name), "no scanner serves the topic yet")
 		}
 	default:
 		kept, err := config.ParseTopic(name, raw)
-		var changes []string
-		for _, c := range config.Diff(kept, doc) {
-			changes = append(changes, fmt.Sprintf("%s is %s and should be %s", c.Key, cmp.Or(c.Old, "(none)"),
-				cmp.Or(c.New, "(none)")))
-		}
+		changes := differences(kept, doc, "should be")
 		switch {
 		case err != nil:
 			r.warn(check, p.command("topic set "+name+" key=value"), "the document kept in Redis: %v", err)
@@ -160,7 +158,7 @@ func (p Target) fixApplied(running bool) string {
 func (p Target) examineOrphans(ctx context.Context, r *report, docs documents, fleet fleetView) {
 	names, err := p.Store.Topics(ctx)
 	if err != nil {
-		r.fail("topics", p.command("status"), "%v", err)
+		r.failErr(ctx, err, "topics", p.command("status"), "%v", err)
 		return
 	}
 	for _, name := range names {

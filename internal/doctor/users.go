@@ -25,20 +25,28 @@ func (p Target) examineUsers(ctx context.Context, r *report, n node, info map[st
 	listed, read := userListed(n.addr, file, user)
 	switch {
 	case err != nil: // a scanner needs no permission for CONFIG
-		r.info(check, "can't tell whether user %s outlives a restart of %s: that takes the right +config|get, which shows "+
-			"requirepass, too; "+
-			"a user that ACL SETUSER made is kept by ACL SAVE or CONFIG REWRITE", user, n.addr)
+		r.unchecked(check, "%s", mayNot(ctx, err, "read whether user "+user+" outlives a restart of "+n.addr+": that takes "+
+			"the right +config|get, which shows requirepass, too; a user that ACL SETUSER made is kept by ACL SAVE or "+
+			"CONFIG REWRITE"))
 	case file == "":
 		r.warn(check, "start the server with an aclfile, or with a configuration file: docs/deploy.md, Rights",
 			"%s has neither: a restart forgets user %s, unless the server's command line names it", n.addr, user)
 	case !read:
-		r.info(check, "%s keeps its users in %s, which can't be read here; a user that ACL SETUSER made is kept by %s",
+		r.unchecked(check, "%s keeps its users in %s, which can't be read here; a user that ACL SETUSER made is kept by %s",
 			n.addr, file, save)
 	case !listed:
 		r.warn(check, n.cli(save), "%s has no user %s: a restart of %s forgets it", file, user, n.addr)
 	default:
 		r.ok(check, "user %s is in %s, and outlives a restart of %s", user, file, n.addr)
 	}
+}
+
+// mayNot returns why there is no answer, or that the user has no right to it.
+func mayNot(ctx context.Context, err error, what string) string {
+	if why := unanswered(ctx, err); why != "" {
+		return why
+	}
+	return "this user may not " + what
 }
 
 // userListed reports whether a server's file has a user. read is false if doctor can't

@@ -225,7 +225,12 @@ func TestARedeliveryReplacesTheTask(t *testing.T) {
 	h.pace.stored = nil
 	h.start()
 	h.settled()
-	wait.For(t, "the rest to be stored", func() bool { return h.waiting(queue) == 0 && h.unacked() == 0 })
+	// a message on its way to the intake is neither waiting nor unacked
+	wait.For(t, "the rest to be stored", func() bool {
+		_, a := h.records()["a"]
+		_, b := h.records()["b"]
+		return a && b && len(h.records()) >= 3 && h.waiting(queue) == 0 && h.unacked() == 0
+	})
 	after := h.records()
 	if n := len(after); n < 3 || n > 4 || after["a"].delay() != time.Hour ||
 		after["b"].due.UnixMilli() != 4_102_444_800_000 {

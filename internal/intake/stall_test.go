@@ -195,6 +195,11 @@ func TestTwoActiveConsumers(t *testing.T) {
 	h.ok(h.client.QueueBind(h.inlet.Queue, "#", exchange, false, nil))
 	h.start()
 	h.start()
+	wait.For(t, "both to consume", func() bool {
+		q, err := h.client.QueueDeclarePassive(h.inlet.Queue, true, false, false, false, nil)
+		h.ok(err)
+		return q.Consumers == 2
+	})
 	const rounds = 3
 	for n := range rounds {
 		h.publishMany(fmt.Sprint("round", n, "-"), 10)

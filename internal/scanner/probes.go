@@ -18,6 +18,7 @@ func (s *Scanner) observe() error {
 		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
 		{Name: "config", Required: true, Probe: s.reloader.configured},
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
+		{Name: "memory", Probe: s.roomInRedis},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
 		{Name: "source", Probe: s.ownSource},
@@ -56,7 +57,9 @@ func (s *Scanner) atWork() telemetry.Result {
 // redisUp fails while Redis doesn't answer this scanner, or denies it a right. That Redis
 // may lose tasks doesn't fail it: all other scanners have the same problem.
 func (s *Scanner) redisUp() telemetry.Result {
-	found := slices.Concat(s.unanswered(), s.redisProblems())
+	found := slices.Concat(s.unanswered(), slices.DeleteFunc(s.redisProblems(), func(p problem.Problem) bool {
+		return p.Kind == problem.RedisFull
+	}))
 	for _, v := range s.reloader.all() {
 		found = append(found, v.topic.redisProblems()...)
 		for _, p := range v.topic.shardProblems() {
@@ -66,6 +69,12 @@ func (s *Scanner) redisUp() telemetry.Result {
 		}
 	}
 	return telemetry.Probed("answers", found...)
+}
+
+// roomInRedis fails while Redis refuses new tasks. Stored ones are delivered, and all
+// scanners have the same problem, so the check isn't required.
+func (s *Scanner) roomInRedis() telemetry.Result {
+	return telemetry.Probed("redis takes new tasks", s.fullProblems()...)
 }
 
 func (s *Scanner) rabbitUp() telemetry.Result {

@@ -1,20 +1,16 @@
 package scanner
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/task"
 )
 
 // problems returns what is wrong with this scanner and its topics, for the heartbeat. It
@@ -57,18 +53,26 @@ func (s *Scanner) redisProblems() (found []problem.Problem) {
 	if text := s.reloader.refusals.denied(); text != "" {
 		found = append(found, problem.New(problem.RedisRefuses, "", text))
 	}
+	found = append(found, s.fullProblems()...)
 	if unsafe := s.durability.warnings(); len(unsafe) > 0 {
 		found = append(found, problem.Unsafe(unsafe))
 	}
 	return found
 }
 
+// fullProblems returns that Redis refuses new tasks because it is at maxmemory. It still
+// takes what delivers stored ones.
+func (s *Scanner) fullProblems() []problem.Problem {
+	if !s.heartbeat.State().Full {
+		return nil
+	}
+	return []problem.Problem{problem.New(problem.RedisFull, "",
+		"redis is at maxmemory: it refuses new tasks, and stored ones are delivered")}
+}
+
 // kindOfRedis returns the kind of problem that an error of Redis is.
 func kindOfRedis(err error) problem.Kind {
-	switch {
-	case errors.Is(err, task.ErrRedisFull), redis.HasErrorPrefix(err, "OOM"): // of a script, or of a command
-		return problem.RedisFull
-	case shard.Denied(err):
+	if shard.Denied(err) {
 		return problem.RedisRefuses
 	}
 	return problem.RedisUnreachable

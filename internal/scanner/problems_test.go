@@ -29,16 +29,21 @@ func (l *lone) problem(kind problem.Kind, topic string) (found problem.Problem) 
 	return found
 }
 
-// TestAFullRedisHasItsOwnKind: Redis refuses the heartbeat's note, because it is full.
-func TestAFullRedisHasItsOwnKind(t *testing.T) {
+// TestAFullRedisReachesStatus: Redis is at maxmemory. The scanner stays ready and its
+// heartbeats go on, so status has the problem while it lasts.
+func TestAFullRedisReachesStatus(t *testing.T) {
 	t.Parallel()
 	l := loneOn(t, servertest.OwnRedis(t))
-	l.start()
+	l.run()
 	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	wait.For(t, "the check to name the kind", func() bool {
-		r := l.redisUp()
-		return !r.OK && r.Problems[0].Kind == problem.RedisFull
-	})
+	wait.For(t, "the problem", func() bool { return l.problem(problem.RedisFull, "").Kind != "" })
+	if room, up := l.roomInRedis(), l.redisUp(); room.OK || !up.OK || l.whole().Status != problem.Broken {
+		t.Errorf("room %+v, up %+v, status %s", room, up, l.whole().Status)
+	}
+	beat := l.heartbeat.State().Answered
+	wait.For(t, "another heartbeat", func() bool { return l.heartbeat.State().Answered.Sub(beat) > 0 })
+	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	wait.For(t, "its end", func() bool { return l.problem(problem.RedisFull, "").Kind == "" && l.roomInRedis().OK })
 }
 
 // TestAProblemReachesStatus: the exchange of one topic is missing, and another topic is

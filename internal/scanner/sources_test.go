@@ -70,7 +70,8 @@ func (l *lone) lives(instance, source string) (dies func()) {
 	l.ok(err)
 	beat := func() {
 		_, err := l.store.Heartbeat(l.t.Context(), instance, time.Hour, time.Hour)
-		if err := errors.Join(err, l.store.Describe(l.t.Context(), instance, note)); err != nil {
+		_, described := l.store.Describe(l.t.Context(), instance, note)
+		if err := errors.Join(err, described); err != nil {
 			l.t.Error(err)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/internal/luascript"
 )
 
@@ -38,12 +40,15 @@ func (s *Store) Leave(ctx context.Context, instance string) error {
 	return s.Client(ctx).HDel(ctx, s.fleetNotesKey(), instance).Err()
 }
 
-// Describe stores an instance's note about itself.
-func (s *Store) Describe(ctx context.Context, instance string, note []byte) error {
-	if err := s.Client(ctx).HSet(ctx, s.fleetNotesKey(), instance, note).Err(); err != nil {
-		return fmt.Errorf("describe instance %s: %w", instance, err)
+// Describe stores an instance's note about itself. full reports that Redis refuses new data
+// because it is at maxmemory; the note is stored nevertheless.
+func (s *Store) Describe(ctx context.Context, instance string, note []byte) (full bool, err error) {
+	err = s.Client(ctx).HSet(ctx, s.fleetNotesKey(), instance, note).Err()
+	if full = redis.HasErrorPrefix(err, "OOM"); full {
+		err = s.scripts.Run(ctx, luascript.Call{Script: "describe", Keys: []string{s.fleetNotesKey()},
+			Args: []any{instance, note}}).Err()
 	}
-	return nil
+	return full, wrapIf(err, "describe instance %s", instance)
 }
 
 // Heartbeat is the last heartbeat of an instance.

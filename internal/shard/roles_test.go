@@ -37,7 +37,8 @@ func roles() []role {
 		{
 			name: "scanner",
 			scripts: []string{
-				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "attention", "cas_placement", "rate",
+				"import", "claim", "draw", "heartbeat", "describe", "export", "scan_pass", "mark_clean", "attention",
+				"cas_placement", "rate",
 				"release", "settle", "stats", "fence", "stop_move", "keep_document",
 				"begin_term", "raise_term",
 			},
@@ -144,12 +145,13 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		_, _, drawn := orders.Draw(t.Context(), 1)
 		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
 		_, fenced := bills.Shard(0).Fence(t.Context(), p)
+		_, described := store.Describe(t.Context(), "nobody", []byte("{}"))
 		_, beat := store.Heartbeat(t.Context(), "nobody", alive, forget)
 		for what, err := range map[string]error{
 			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,
 			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()),
 			"live":               beat,
-			"describe a scanner": store.Describe(t.Context(), "nobody", []byte("{}")), "fence another topic": fenced,
+			"describe a scanner": described, "fence another topic": fenced,
 			"write the placement": rdb.Eval(t.Context(), "return redis.call('HSET', KEYS[1], 'value', '9 4096 4096 stable')",
 				[]string{g.placementKey()}).Err(),
 			"write it unnamed": rdb.Eval(t.Context(),

@@ -153,7 +153,9 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	c.ok(err)
 	equal(t, "alive", n, 2)
 	c.keepAlive("a")
-	c.ok(c.store.Describe(c.ctx(), "a", []byte("a's note")))
+	full, err := c.store.Describe(c.ctx(), "a", []byte("a's note"))
+	c.ok(err)
+	equal(t, "full", full, false)
 	before := c.now()
 	heartbeats, now, err := c.store.Fleet(c.ctx())
 	c.ok(err)
@@ -185,7 +187,8 @@ func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
 	for instance, silence := range map[string]time.Duration{
 		"alive": -time.Hour, "silent": forget / 2, "dead": forget + time.Second, "long dead": 48 * time.Hour,
 	} {
-		c.ok(c.store.Describe(c.ctx(), instance, []byte("{}")))
+		_, err := c.store.Describe(c.ctx(), instance, []byte("{}"))
+		c.ok(err)
 		beat := float64(c.now() - silence.Milliseconds())
 		c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: beat, Member: instance}).Err())
 	}
