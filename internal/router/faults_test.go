@@ -259,8 +259,10 @@ func (row *faultRow) check(t *testing.T) {
 	}
 }
 
-// String is a line of the table.
+// String is a line of the table. An operation that waits asks for the time until it has
+// come, on a busy machine once more than otherwise. The line shows that once.
 func (row *faultRow) String() string {
+	sent := slices.CompactFunc(slices.Clone(row.sent), func(a, b string) bool { return a == "time" && a == b })
 	result := "ok"
 	for _, known := range []error{task.ErrUnavailable, task.ErrUncertain, task.ErrNotFound, task.ErrExists} {
 		if errors.Is(row.result, known) {
@@ -274,5 +276,5 @@ func (row *faultRow) String() string {
 	if row.fault != "" {
 		name += ", " + row.fault
 	}
-	return fmt.Sprintf("%-45s %s: %s", name, strings.Join(row.sent, " "), result)
+	return fmt.Sprintf("%-45s %s: %s", name, strings.Join(sent, " "), result)
 }
