@@ -193,10 +193,11 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	return families
 }
 
-// scrapeTLS returns the metrics of certificates. The scanner's servers have no TLS.
+// scrapeTLS returns the metrics of certificates and of problems. The scanner's servers have
+// no TLS, so it reaches none.
 func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
-	const name = "duefleet_certificate_expiry_timestamp_seconds"
+	const certificate, problem = "duefleet_certificate_expiry_timestamp_seconds", "duefleet_problem"
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	cert, _ := servertest.Certificate(t)
 	check.OK(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
@@ -209,16 +210,16 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	check.OK(t, err)
 	t.Cleanup(func() { _ = scanner.Kill() })
 	var families map[string]*dto.MetricFamily
-	wait.For(t, "the certificate to be in the metrics", func() bool {
+	wait.For(t, "the certificate and the problem to be in the metrics", func() bool {
 		var body bytes.Buffer
 		if scanner.Get(t.Context(), "/metrics", &body) != nil {
 			return false // it has just begun
 		}
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		families, err = parser.TextToMetricFamilies(&body)
-		return err == nil && families[name] != nil
+		return err == nil && families[certificate] != nil && families[problem] != nil
 	})
-	return map[string]*dto.MetricFamily{name: families[name]}
+	return map[string]*dto.MetricFamily{certificate: families[certificate], problem: families[problem]}
 }
 
 // putDocument writes a topic's document to Consul without the scanner program.

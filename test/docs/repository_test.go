@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/consumer"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -175,6 +176,9 @@ func readMetrics(t *testing.T) map[string]bool {
 	}
 	all.MustRegister(shards)
 	if err := telemetry.AddCertificate(all, "redis", "ca.pem", time.Now); err != nil {
+		t.Fatal(err)
+	}
+	if err := telemetry.AddProblems(all, func() []problem.Problem { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := consumer.New(consumer.Config{
