@@ -193,9 +193,11 @@ func readMetrics(t *testing.T) map[string]bool {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)- record: (\w+)$`).FindAllStringSubmatch(read(t,
-		"deploy/prometheus/duefleet.expected.yaml"), -1) {
-		all[m[1]] = true
+	for _, rules := range []string{"duefleet.expected.yaml", "duefleet.rules.yaml"} {
+		for _, m := range regexp.MustCompile(`(?m)- record: (?:\w+:)?(\w+)$`).FindAllStringSubmatch(read(t,
+			"deploy/prometheus/"+rules), -1) {
+			all[m[1]] = true
+		}
 	}
 	return all
 }
