@@ -55,53 +55,93 @@ const (
 )
 
 // row describes a kind. advice is safe: it loses no task. anchor is a heading of
-// docs/alerts.md.
+// docs/alerts.md. alert has the names of the alerts that show problems of the kind, or
+// "none: " and the reason.
 type row struct {
 	kind     Kind
 	severity Severity
 	effect   Effect
 	advice   string
 	anchor   string
+	alert    string
 }
 
 // rows describes all kinds, in the order of the table in docs/alerts.md.
-func rows() []row {
+func rows() []row { return slices.Concat(serverRows(), fleetRows()) }
+
+// serverRows describes the problems with Redis, RabbitMQ and Consul.
+func serverRows() []row {
 	return []row{
-		{RedisUnreachable, Broken, Late, "start Redis, or look at this scanner's network and password", "duefleetredisdown"},
-		{RedisRefuses, Broken, Late, "grant the right that the text names", "duefleettopicblocked"},
-		{RedisFull, Broken, Refused, "raise maxmemory, or remove what isn't needed from this Redis", "duefleetredisdown"},
-		{RedisUnsafe, Notice, Lost, "run the commands that scanner doctor prints", "duefleetredisunsafe"},
+		{RedisUnreachable, Broken, Late, "start Redis, or look at this scanner's network and password", "duefleetredisdown",
+			"DuefleetRedisDown"},
+		{RedisRefuses, Broken, Late, "grant the right that the text names", "duefleettopicblocked",
+			"DuefleetTopicBlocked DuefleetRedisDown"},
+		{RedisFull, Broken, Refused, "raise maxmemory, or remove what isn't needed from this Redis", "duefleetredisdown",
+			"DuefleetRedisDown"},
+		{RedisUnsafe, Notice, Lost, "run the commands that scanner doctor prints", "duefleetredisunsafe",
+			"DuefleetRedisUnsafe"},
 		{RabbitMQUnreachable, Broken, Late, "start RabbitMQ, or look at this scanner's network, vhost and password",
-			"duefleetrabbitmqdown"},
-		{RabbitMQBlocked, Broken, Late, "free memory or disk of RabbitMQ", "duefleetrabbitmqblocked"},
-		{ExchangeMissing, Broken, Late, "create the exchange, or set declare", "duefleettopicblocked"},
-		{RouteRefused, Broken, Late, "set declare to what exists, or grant the right", "duefleettopicblocked"},
-		{TopicUnserved, Broken, Late, "read the text; a scanner that starts or stops is soon done", "duefleettaskslate"},
-		{ShardUnserved, Degraded, Late, "look at the type of the shard's keys", "duefleetshardrefused"},
-		{ConsulAway, Degraded, None, "bring Consul back, or give the scanner a token that it takes", "duefleetconsuldown"},
-		{ConsulRefuses, Notice, None, "give the scanner a token that may register the service", "duefleetconsuldown"},
-		{SourceAway, Degraded, None, "bring the configuration file back", "duefleetconfigrefused"},
-		{OtherSource, Degraded, None, "give the scanner the source of the others, or stop it", "duefleetconfigdiffers"},
-		{DocumentRefused, Degraded, None, "fix the document with scanner topic set", "duefleetconfigrefused"},
-		{ConfigurationRefused, Degraded, None, "fix what scanner check prints", "duefleetconfigrefused"},
-		{NotConfigured, Degraded, Late, "wait, or look at the way to Consul and Redis", "duefleetconsuldown"},
-		{TopicNotMade, Degraded, Refused, "look at the topic's keys and rights in Redis", "duefleettopicblocked"},
-		{TopicOrphan, Degraded, None, "set its document again, or remove it with scanner topic", "duefleetconfigrefused"},
-		{IntakeStopped, Degraded, Late, "look at the exchange and queue of the intake", "metrics-to-watch"},
-		{TopicPaused, Degraded, Late, "resume the topic when the pause has no more reason", "duefleettopicpaused"},
-		{TasksRetried, Degraded, Late, "fix what the broker says; the tasks are tried again", "duefleetmessagesrefused"},
-		{TasksLate, Degraded, Late, "look at the other problems first", "duefleettaskslate"},
-		{TasksParked, Degraded, Late, "fix the cause, then replay the tasks", "duefleettasksparked"},
-		{TasksOrphaned, Degraded, Late, "wait some minutes; scanners recover them", "metrics-to-watch"},
-		{RateLimited, Notice, Late, "raise rate, if the consumers can take more", "duefleettaskslate"},
-		{RecordsUnreadable, Broken, Late, "run scanners of the version that wrote the records", "duefleettasksunreadable"},
-		{PlacementForked, Degraded, Late, "wait; scanners find the newest placement", "duefleetmovestuck"},
-		{ShardsUnreadable, Degraded, Late, "look at the type of the shards' keys", "duefleetshardrefused"},
-		{TopicUnreadable, Degraded, Late, "look at the type of the topic's keys", "duefleetshardrefused"},
-		{RemovalInterrupted, Degraded, Late, "run scanner topic rm again", "problems"},
-		{NoScanner, Broken, Late, "start a scanner", "duefleetnoscanner"},
-		{ScannerDead, Degraded, None, "start the scanner again", "duefleetscannersmissing"},
-		{Stopping, Notice, None, "wait; the other scanners go on", "problems"},
+			"duefleetrabbitmqdown", "DuefleetRabbitMQDown"},
+		{RabbitMQBlocked, Broken, Late, "free memory or disk of RabbitMQ", "duefleetrabbitmqblocked",
+			"DuefleetRabbitMQBlocked"},
+		{ExchangeMissing, Broken, Late, "create the exchange, or set declare", "duefleettopicblocked",
+			"DuefleetTopicBlocked"},
+		{RouteRefused, Broken, Late, "set declare to what exists, or grant the right", "duefleettopicblocked",
+			"DuefleetTopicBlocked"},
+		{TopicUnserved, Broken, Late, "read the text; a scanner that starts or stops is soon done", "duefleettaskslate",
+			"DuefleetProblem"},
+		{ShardUnserved, Degraded, Late, "look at the type of the shard's keys", "duefleetshardrefused",
+			"DuefleetShardRefused"},
+		{ConsulAway, Degraded, None, "bring Consul back, or give the scanner a token that it takes", "duefleetconsuldown",
+			"DuefleetConsulDown"},
+		{ConsulRefuses, Notice, None, "give the scanner a token that may register the service", "duefleetconsuldown",
+			"none: delivery goes on without it"},
+	}
+}
+
+// fleetRows describes the problems with settings, tasks and scanners.
+func fleetRows() []row {
+	return []row{
+		{SourceAway, Degraded, None, "bring the configuration file back", "duefleetconfigrefused",
+			"DuefleetProblemMinor"},
+		{OtherSource, Degraded, None, "give the scanner the source of the others, or stop it", "duefleetconfigdiffers",
+			"DuefleetProblemMinor"},
+		{DocumentRefused, Degraded, None, "fix the document with scanner topic set", "duefleetconfigrefused",
+			"DuefleetConfigRefused"},
+		{ConfigurationRefused, Degraded, None, "fix what scanner check prints", "duefleetconfigrefused",
+			"DuefleetConfigRefused"},
+		{NotConfigured, Degraded, Late, "wait, or look at the way to Consul and Redis", "duefleetconsuldown",
+			"DuefleetProblem"},
+		{TopicNotMade, Degraded, Refused, "look at the topic's keys and rights in Redis", "duefleettopicblocked",
+			"DuefleetProblem"},
+		{TopicOrphan, Degraded, None, "set its document again, or remove it with scanner topic", "duefleetconfigrefused",
+			"DuefleetProblemMinor"},
+		{IntakeStopped, Degraded, Late, "look at the exchange and queue of the intake", "duefleetproblem",
+			"DuefleetProblem"},
+		{TopicPaused, Degraded, Late, "resume the topic when the pause has no more reason", "duefleettopicpaused",
+			"DuefleetTopicPaused"},
+		{TasksRetried, Degraded, Late, "fix what the broker says; the tasks are tried again", "duefleetmessagesrefused",
+			"DuefleetMessagesRefused"},
+		{TasksLate, Degraded, Late, "look at the other problems first", "duefleettaskslate", "DuefleetTasksLate"},
+		{TasksParked, Degraded, Late, "fix the cause, then replay the tasks", "duefleettasksparked",
+			"DuefleetTasksParked"},
+		{TasksOrphaned, Degraded, Late, "wait some minutes; scanners recover them", "metrics-to-watch",
+			"none: scanners recover them"},
+		{RateLimited, Notice, Late, "raise rate, if the consumers can take more", "duefleettaskslate",
+			"none: the rate was chosen"},
+		{RecordsUnreadable, Broken, Late, "run scanners of the version that wrote the records", "duefleettasksunreadable",
+			"DuefleetTasksUnreadable"},
+		{PlacementForked, Degraded, Late, "wait; scanners find the newest placement", "duefleetmovestuck",
+			"none: it passes by itself"},
+		{ShardsUnreadable, Degraded, Late, "look at the type of the shards' keys", "duefleetshardrefused",
+			"DuefleetShardRefused"},
+		{TopicUnreadable, Degraded, Late, "look at the type of the topic's keys", "duefleetshardrefused",
+			"none: scanners report topic_not_made or redis_unreachable"},
+		{RemovalInterrupted, Degraded, Late, "run scanner topic rm again", "problems",
+			"none: the command that ended early said so"},
+		{NoScanner, Broken, Late, "start a scanner", "duefleetnoscanner", "DuefleetNoScanner"},
+		{ScannerDead, Degraded, None, "start the scanner again", "duefleetscannersmissing", "DuefleetScannersMissing"},
+		{Stopping, Notice, None, "wait; the other scanners go on", "problems", "none: it passes by itself"},
 	}
 }
 

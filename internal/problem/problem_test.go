@@ -153,13 +153,21 @@ func anchors(page string) (all []string) {
 // table returns the table of kinds in Markdown.
 func table() string {
 	var b strings.Builder
-	b.WriteString("\n| kind | severity | effect on tasks | what to do |\n|---|---|---|---|\n")
+	b.WriteString("\n| kind | severity | effect on tasks | what to do | alert |\n|---|---|---|---|---|\n")
 	for _, r := range rows() {
 		what := fmt.Sprintf("[%s](#%s)", r.advice, r.anchor)
 		if r.anchor == "problems" {
 			what = r.advice
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.kind, r.severity, r.effect, what)
+		alert := r.alert
+		if !strings.HasPrefix(alert, noAlert) {
+			names := strings.Fields(alert)
+			for i, name := range names {
+				names[i] = fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
+			}
+			alert = strings.Join(names, ", ")
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.kind, r.severity, r.effect, what, alert)
 	}
 	b.WriteString("\n")
 	return b.String()
@@ -170,7 +178,8 @@ func TestEachKindIsDescribedOnce(t *testing.T) {
 	t.Parallel()
 	seen := map[Kind]bool{}
 	for _, r := range rows() {
-		if seen[r.kind] || r.kind == "" || r.severity == "" || r.effect == "" || r.advice == "" || r.anchor == "" {
+		if seen[r.kind] || r.kind == "" || r.severity == "" || r.effect == "" || r.advice == "" || r.anchor == "" ||
+			r.alert == "" {
 			t.Errorf("%+v is there twice, or lacks something", r)
 		}
 		seen[r.kind] = true
@@ -179,5 +188,47 @@ func TestEachKindIsDescribedOnce(t *testing.T) {
 	check.OK(t, err)
 	if n := len(regexp.MustCompile(`(?m) Kind = "`).FindAll(source, -1)); n != len(seen) {
 		t.Errorf("%d kinds, and %d are described", n, len(seen))
+	}
+}
+
+// noAlert begins the reason why a kind has no alert.
+const noAlert = "none: "
+
+// TestEachKindHasAnAlert: the alerts that the table names exist. The two alerts on
+// duefleet_problem have the kinds that name them: one pages, for harm to tasks.
+func TestEachKindHasAnAlert(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "deploy", "prometheus", "duefleet.rules.yaml"))
+	check.OK(t, err)
+	rules := map[string]string{}
+	for _, rule := range strings.Split(string(raw), "\n      - alert: ")[1:] {
+		name, rest, _ := strings.Cut(rule, "\n")
+		rules[name] = rest
+	}
+	generic := map[string][]string{}
+	for _, r := range rows() {
+		if why, none := strings.CutPrefix(r.alert, noAlert); none && why != "" {
+			continue
+		}
+		for _, name := range strings.Fields(r.alert) {
+			if rules[name] == "" {
+				t.Errorf("%s: there is no alert %s", r.kind, name)
+			}
+			generic[name] = append(generic[name], string(r.kind))
+			if name == "DuefleetProblem" && r.effect == None || name == "DuefleetProblemMinor" && r.effect != None {
+				t.Errorf("%s: its effect is %s, so %s is wrong", r.kind, r.effect, name)
+			}
+		}
+	}
+	kinds := regexp.MustCompile(`duefleet_problem\{kind=~"([^"]+)"`)
+	for _, name := range []string{"DuefleetProblem", "DuefleetProblemMinor"} {
+		var asked []string
+		if m := kinds.FindStringSubmatch(rules[name]); m != nil {
+			asked = strings.Split(m[1], "|")
+		}
+		slices.Sort(generic[name])
+		if !slices.Equal(asked, generic[name]) {
+			t.Errorf("%s asks for %q, and the table has %q", name, asked, generic[name])
+		}
 	}
 }

@@ -47,6 +47,23 @@ func (s *Scanner) unanswered() []problem.Problem {
 	return nil
 }
 
+// measured returns what is wrong with this scanner and its topics, for the metrics. It has
+// that Redis doesn't answer, too. A topic is named only if it is served, so that the source
+// can't add series without end.
+func (s *Scanner) measured() []problem.Problem {
+	found := slices.Concat(s.unanswered(), s.problems())
+	served := map[string]bool{}
+	for _, v := range s.reloader.all() {
+		served[v.topic.name] = true
+	}
+	for i := range found {
+		if !served[found[i].Topic] {
+			found[i].Topic = ""
+		}
+	}
+	return found
+}
+
 // redisProblems returns what is wrong with a Redis that answers, for all topics of this
 // scanner.
 func (s *Scanner) redisProblems() (found []problem.Problem) {

@@ -1,7 +1,9 @@
 package scanner
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/admin"
@@ -72,4 +74,74 @@ func TestAProblemReachesStatus(t *testing.T) {
 	}
 	l.ok(servertest.Channel(t, l.rabbit).ExchangeDeclare("missing", "topic", true, false, false, false, nil))
 	wait.For(t, "its end", func() bool { return l.problem(problem.ExchangeMissing, "orders").Kind == "" })
+}
+
+// seen returns the problems that the metrics show, as "kind topic".
+func (l *lone) seen() (all []string) {
+	l.t.Helper()
+	families, err := l.cfg.Registry.Gather()
+	l.ok(err)
+	for _, f := range families {
+		if f.GetName() != "duefleet_problem" {
+			continue
+		}
+		for _, m := range f.GetMetric() { // the labels are in order: kind, topic
+			all = append(all, strings.TrimSpace(m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()))
+		}
+	}
+	return all
+}
+
+// sees waits until the metrics show a problem, or until they don't.
+func (l *lone) sees(want bool, series string) {
+	l.t.Helper()
+	wait.For(l.t, fmt.Sprintf("%q to be shown: %t", series, want), func() bool {
+		return slices.Contains(l.seen(), series) == want
+	})
+}
+
+// TestProblemsAreMetrics: an intake that stands still is shown while it does. A removed topic
+// leaves no series.
+func TestProblemsAreMetrics(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": taking("first"), "mails": "{shards: 1, exchange: missing}"}, nil)
+	channel := servertest.Channel(t, l.rabbit)
+	l.ok(channel.ExchangeDeclare("in", "fanout", true, false, false, false, nil)) // scanners declare another type
+	l.run()
+	l.sees(true, "intake_stopped orders")
+	l.sees(true, "exchange_missing mails")
+	l.ok(channel.ExchangeDelete("in", false, false))
+	l.sees(false, "intake_stopped orders")
+
+	l.write(map[string]string{"orders": taking("first")})
+	l.sees(true, "topic_orphan mails")
+	l.remove("mails", map[string]string{"orders": taking("first")})
+	if left := l.seen(); slices.ContainsFunc(left, func(s string) bool { return strings.HasSuffix(s, " mails") }) {
+		t.Errorf("the removed topic left %q", left)
+	}
+}
+
+// TestAnUnansweredScannerIsAMetric: the heartbeat can't say that Redis doesn't answer.
+func TestAnUnansweredScannerIsAMetric(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnRedis(t)
+	l := loneOn(t, server)
+	l.start()
+	l.sees(false, "redis_unreachable")
+	l.ok(server.Kill())
+	l.sees(true, "redis_unreachable")
+	l.ok(server.Restart(t.Context()))
+	l.sees(false, "redis_unreachable")
+}
+
+// TestTheMetricsNameOnlyServedTopics: others come from the source, which has no bound.
+func TestTheMetricsNameOnlyServedTopics(t *testing.T) {
+	t.Parallel()
+	s := newUnconnected(t)
+	s.reloader.errors = map[string]string{"other": "a mistake"}
+	found := s.measured()
+	at := slices.IndexFunc(found, func(p problem.Problem) bool { return p.Kind == problem.DocumentRefused })
+	if at < 0 || found[at].Topic != "" {
+		t.Errorf("%+v", found)
+	}
 }

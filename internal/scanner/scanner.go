@@ -120,7 +120,7 @@ func New(cfg Config) (*Scanner, error) {
 			fleet: s.members,
 		}
 	}
-	return s, s.observe()
+	return s, errors.Join(s.observe(), telemetry.AddProblems(s.cfg.Registry, s.measured))
 }
 
 // connect prepares the connections to RabbitMQ: one to publish due tasks and answers on,

@@ -29,6 +29,7 @@ import (
 const (
 	rulesFile     = "deploy/prometheus/duefleet.rules.yaml"
 	ruleTestsFile = "deploy/prometheus/duefleet.test.yaml"
+	outagesFile   = "deploy/prometheus/duefleet.outages.test.yaml"
 	expectedFile  = "deploy/prometheus/duefleet.expected.yaml"
 	dashboardFile = "deploy/grafana/duefleet.json"
 	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/alerts.md#"
@@ -94,7 +95,7 @@ func expressions(t *testing.T) map[string]string {
 	}
 	for _, g := range readRules(t).Groups {
 		for _, r := range g.Rules {
-			all["alert "+r.Alert] = r.Expr
+			all["rule "+r.Alert+r.Record] = r.Expr
 		}
 	}
 	return all
@@ -126,7 +127,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 	texts["values.yaml of the chart"] = file(t, "deploy/helm/duefleet/values.yaml")
 	texts["ScaledObject of the chart"] = file(t, "deploy/helm/duefleet/templates/scaledobject.yaml")
-	texts["tests of the alerts"] = file(t, ruleTestsFile)
+	texts["tests of the alerts"] = file(t, ruleTestsFile) + file(t, outagesFile)
 	used := 0
 	for where, text := range texts {
 		for _, name := range metricNames(text, exported) {
@@ -148,11 +149,12 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// recordings are the metrics that users record themselves, by the rules of expectedFile.
+// recordings are the metrics that the rules record.
 func recordings(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)- record: (\w+)$`).FindAllStringSubmatch(file(t, expectedFile), -1) {
+	text := file(t, expectedFile) + file(t, rulesFile)
+	for _, m := range regexp.MustCompile(`(?m)- record: (?:\w+:)?(\w+)$`).FindAllStringSubmatch(text, -1) {
 		names[m[1]] = true
 	}
 	return names
@@ -193,10 +195,11 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	return families
 }
 
-// scrapeTLS returns the metrics of certificates. The scanner's servers have no TLS.
+// scrapeTLS returns the metrics of certificates and of problems. The scanner's servers have
+// no TLS, so it reaches none.
 func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
-	const name = "duefleet_certificate_expiry_timestamp_seconds"
+	const certificate, problem = "duefleet_certificate_expiry_timestamp_seconds", "duefleet_problem"
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	cert, _ := servertest.Certificate(t)
 	check.OK(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
@@ -209,16 +212,16 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	check.OK(t, err)
 	t.Cleanup(func() { _ = scanner.Kill() })
 	var families map[string]*dto.MetricFamily
-	wait.For(t, "the certificate to be in the metrics", func() bool {
+	wait.For(t, "the certificate and the problem to be in the metrics", func() bool {
 		var body bytes.Buffer
 		if scanner.Get(t.Context(), "/metrics", &body) != nil {
 			return false // it has just begun
 		}
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		families, err = parser.TextToMetricFamilies(&body)
-		return err == nil && families[name] != nil
+		return err == nil && families[certificate] != nil && families[problem] != nil
 	})
-	return map[string]*dto.MetricFamily{name: families[name]}
+	return map[string]*dto.MetricFamily{certificate: families[certificate], problem: families[problem]}
 }
 
 // putDocument writes a topic's document to Consul without the scanner program.
@@ -241,6 +244,9 @@ func TestAlertsAreExplained(t *testing.T) {
 	page := readAlertsPage(file(t, "docs/alerts.md"))
 	tests := file(t, ruleTestsFile)
 	for _, r := range readRules(t).Groups[0].Rules {
+		if r.Record != "" {
+			continue
+		}
 		for _, mistake := range page.mistakes(r.Alert, r.Labels["severity"], r.For) {
 			t.Errorf("docs/alerts.md: %s", mistake)
 		}
@@ -324,12 +330,14 @@ func TestAlertsPageMistakes(t *testing.T) {
 	}
 }
 
-// TestPromtool: promtool reads the alerts, and their own tests pass.
+// TestPromtool: promtool reads the alerts, and their own tests pass. An outage of Redis or
+// RabbitMQ has one alert, and none when it is over.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool")
 	must(t, command(t, nil, promtool, "check", "rules", filepath.Join(root, rulesFile), filepath.Join(root, expectedFile)))
-	must(t, command(t, nil, promtool, "test", "rules", filepath.Join(root, ruleTestsFile)))
+	must(t, command(t, nil, promtool, "test", "rules", filepath.Join(root, ruleTestsFile),
+		filepath.Join(root, outagesFile)))
 }
 
 // TestDashboardQueries: promtool reads every query of the dashboard. No two panels have

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/consumer"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -177,6 +178,9 @@ func readMetrics(t *testing.T) map[string]bool {
 	if err := telemetry.AddCertificate(all, "redis", "ca.pem", time.Now); err != nil {
 		t.Fatal(err)
 	}
+	if err := telemetry.AddProblems(all, func() []problem.Problem { return nil }); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := consumer.New(consumer.Config{
 		URLs: []string{"amqp://127.0.0.1:1/"}, Queue: "q", Registerer: all, Log: slog.New(slog.DiscardHandler),
 		Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}},
@@ -189,9 +193,11 @@ func readMetrics(t *testing.T) map[string]bool {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)- record: (\w+)$`).FindAllStringSubmatch(read(t,
-		"deploy/prometheus/duefleet.expected.yaml"), -1) {
-		all[m[1]] = true
+	for _, rules := range []string{"duefleet.expected.yaml", "duefleet.rules.yaml"} {
+		for _, m := range regexp.MustCompile(`(?m)- record: (?:\w+:)?(\w+)$`).FindAllStringSubmatch(read(t,
+			"deploy/prometheus/"+rules), -1) {
+			all[m[1]] = true
+		}
 	}
 	return all
 }
