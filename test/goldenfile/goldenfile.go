@@ -10,7 +10,7 @@ import (
 )
 
 // Update is the flag -update of all tests with such files: they rewrite them.
-var Update = flag.Bool("update", false, "rewrite the files that the tests compare with")
+var Update = flag.Bool("update", false, "rewrite the files that the tests compare with") //nolint:gochecknoglobals // a flag
 
 // Check compares got with the file at path. With Update, it first writes got to that file.
 // The failure message shows how, the command that rewrites the file.
