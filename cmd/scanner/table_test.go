@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"io"
 	"path/filepath"
 	"slices"
@@ -19,8 +18,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // now is the current time in the tables.
 var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
@@ -107,7 +104,7 @@ func TestTables(t *testing.T) {
 // isGolden compares printed output with a file of testdata.
 func isGolden(t *testing.T, name, got string) {
 	t.Helper()
-	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got, *update,
+	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got,
 		"go test ./cmd/scanner -run "+t.Name()+" -update")
 }
 

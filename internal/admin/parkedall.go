@@ -86,13 +86,13 @@ func (p *pass) visit(ctx context.Context, at int, page []shard.Record) (more boo
 		gone, err := p.change.do(p.parked.Topic.Shard(at), ctx, ids[:n]...)
 		p.changed += gone
 		p.visited += int64(n)
-		p.tell()
+		p.reportProgress()
 		if err != nil {
 			return false, err
 		}
 		ids = ids[n:]
 	}
-	p.tell()
+	p.reportProgress()
 	return !p.full(), nil
 }
 
@@ -123,8 +123,8 @@ func (p *pass) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// tell calls Progress.
-func (p *pass) tell() {
+// reportProgress calls Progress.
+func (p *pass) reportProgress() {
 	switch {
 	case p.parked.Progress == nil:
 	case p.parked.Limit > 0:

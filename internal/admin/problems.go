@@ -86,14 +86,14 @@ func unreplaced(fleet []balance.Member) (dead []balance.Member) {
 // problems returns what Redis shows of the topic, with what its counts show.
 func (s *TopicStatus) problems(now time.Time) []problem.Problem {
 	if late := now.Sub(s.Oldest); !s.Oldest.IsZero() && late > lateAfter {
-		s.note(problem.TasksLate, fmt.Sprintf("a task has been due for %s", late.Round(time.Second)))
+		s.addProblem(problem.TasksLate, fmt.Sprintf("a task has been due for %s", late.Round(time.Second)))
 		s.found[len(s.found)-1].Since = s.Oldest
 	}
 	if s.Parked > 0 {
-		s.note(problem.TasksParked, fmt.Sprintf("%d tasks are parked", s.Parked), "tasks", s.Parked)
+		s.addProblem(problem.TasksParked, fmt.Sprintf("%d tasks are parked", s.Parked), "tasks", s.Parked)
 	}
 	if s.Limited {
-		s.note(problem.RateLimited, fmt.Sprintf("the rate of %d a second holds back %d due tasks", s.Rate, s.Backlog),
+		s.addProblem(problem.RateLimited, fmt.Sprintf("the rate of %d a second holds back %d due tasks", s.Rate, s.Backlog),
 			"tasks", s.Backlog)
 	}
 	return s.found

@@ -86,8 +86,8 @@ type TopicStatus struct {
 	found []problem.Problem // what Redis shows of the topic
 }
 
-// note adds a problem of the topic. facts are names and values in turn.
-func (s *TopicStatus) note(kind problem.Kind, text string, facts ...any) {
+// addProblem adds a problem of the topic. facts are names and values in turn.
+func (s *TopicStatus) addProblem(kind problem.Kind, text string, facts ...any) {
 	p := problem.New(kind, s.Topic, text)
 	for i := 0; i+1 < len(facts); i += 2 {
 		if p.Facts == nil {
@@ -132,13 +132,13 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 		if shard.Definite(err) && !shard.Denied(err) && topic == "" {
 			// the others can be read
 			t = TopicStatus{Topic: name, PerShard: []shard.Stats{}}
-			t.note(problem.TopicUnreadable, err.Error())
+			t.addProblem(problem.TopicUnreadable, err.Error())
 			err = nil
 		}
 		if err != nil {
 			return s, err
 		}
-		t.hear(s.Fleet)
+		t.addReports(s.Fleet)
 		s.Topics = append(s.Topics, t)
 	}
 	s.judge(time.Now(), topic)
@@ -172,7 +172,7 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 		return out, err
 	}
 	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
-		out.note(problem.PlacementForked, err.Error())
+		out.addProblem(problem.PlacementForked, err.Error())
 	} else if err = out.leaveOut(err); err != nil {
 		return out, err
 	}
@@ -181,7 +181,7 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 		return out, err
 	}
 	if out.Orphans = orphans.Tasks; out.Orphans > 0 {
-		out.note(problem.TasksOrphaned, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them "+
+		out.addProblem(problem.TasksOrphaned, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them "+
 			"within minutes and recover them", out.Orphans), "tasks", out.Orphans)
 	}
 	return out, out.count(t.Stats(ctx, p.Scanned()))
@@ -194,7 +194,7 @@ func (s *TopicStatus) count(stats []shard.Stats, unread error) error {
 	if err := s.leaveOut(unread); err != nil {
 		return err
 	}
-	s.noteUnreadable()
+	s.addUnreadable()
 	for _, v := range s.PerShard {
 		s.Pending += v.Pending
 		s.Backlog += v.Backlog
@@ -205,7 +205,7 @@ func (s *TopicStatus) count(stats []shard.Stats, unread error) error {
 		}
 	}
 	if s.Phase == shard.Removed {
-		s.note(problem.RemovalInterrupted, fmt.Sprintf("its removal was interrupted, and %d tasks lie still: "+
+		s.addProblem(problem.RemovalInterrupted, fmt.Sprintf("its removal was interrupted, and %d tasks lie still: "+
 			"`scanner topic rm %s` finishes it, or brings the topic back if there are tasks; --purge removes them", s.Pending,
 			s.Topic), "tasks", s.Pending)
 	}
@@ -227,8 +227,8 @@ func (s *TopicStatus) leaveOut(err error) error {
 	return nil
 }
 
-// noteUnreadable notes which shards are left out, and why the first of them is.
-func (s *TopicStatus) noteUnreadable() {
+// addUnreadable notes which shards are left out, and why the first of them is.
+func (s *TopicStatus) addUnreadable() {
 	if len(s.Unreadable) == 0 {
 		return
 	}
@@ -237,7 +237,7 @@ func (s *TopicStatus) noteUnreadable() {
 	for i, u := range s.Unreadable {
 		shards[i] = u.Shard
 	}
-	s.note(problem.ShardsUnreadable, fmt.Sprintf("%s can't be read, so the counts are too low: %s",
+	s.addProblem(problem.ShardsUnreadable, fmt.Sprintf("%s can't be read, so the counts are too low: %s",
 		shard.ShardNames(shards), s.Unreadable[0].Error), "shards", len(shards))
 }
 
@@ -263,10 +263,10 @@ func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change
 	return c, unread
 }
 
-// hear adds what the live scanners report about the topic. They may report retries that
+// addReports adds what the live scanners report about the topic. They may report retries that
 // were cancelled or replaced since. So there are at most as many as stored tasks that
 // aren't parked.
-func (s *TopicStatus) hear(fleet []balance.Member) {
+func (s *TopicStatus) addReports(fleet []balance.Member) {
 	live := balance.Live(fleet)
 	slices.SortStableFunc(live, func(a, b balance.Member) int { return cmp.Compare(b.Applied, a.Applied) })
 	var all balance.TopicNote
@@ -279,12 +279,12 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	s.Median, s.Worst = all.Lateness.Quantile(.5).Seconds(), all.Lateness.Quantile(.99).Seconds()
 	if s.Paused {
 		s.PausedUntil, s.PausedReason = all.PausedUntil, all.PausedReason
-		s.note(problem.TopicPaused, s.pause(), "tasks", s.Backlog)
+		s.addProblem(problem.TopicPaused, s.pause(), "tasks", s.Backlog)
 	}
 	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
 		s.overdue(all.UnreadableSince)
-		s.note(problem.RecordsUnreadable, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format "+
-			"than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks),
+		s.addProblem(problem.RecordsUnreadable, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer "+
+			"format than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks),
 			"tasks", s.UnreadableTasks)
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
@@ -293,7 +293,7 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 		s.Oldest = since
 	}
 	if s.Retrying, s.RetryReason = all.Retrying, all.RetryReason; s.Retrying > 0 {
-		s.note(problem.TasksRetried, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason),
+		s.addProblem(problem.TasksRetried, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason),
 			"tasks", s.Retrying, "reason", s.RetryReason)
 	}
 }

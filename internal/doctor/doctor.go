@@ -135,7 +135,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 	}
 	together(more, parts...)
 	for _, part := range []*report{members, servers, routes} {
-		r.take(part)
+		r.addReport(part)
 	}
 	p.examineWaiting(r, found.fleet, found.brokers)
 	return once(r.findings)
@@ -168,7 +168,7 @@ func (p Target) ask(ctx context.Context, r *report) (found answers) {
 	found.replica = nodes.failed(redisRole)
 	grant(brokers.findings, found.docs)
 	for _, part := range []*report{nodes, docs, brokers} {
-		r.take(part)
+		r.addReport(part)
 	}
 	return found
 }

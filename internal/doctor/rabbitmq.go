@@ -96,7 +96,7 @@ func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 	}
 	group.Wait()
 	for i, b := range all {
-		r.take(reports[i])
+		r.addReport(reports[i])
 		switch {
 		case found.first == nil && b.first != nil:
 			found = b

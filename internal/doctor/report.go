@@ -94,8 +94,8 @@ func (r *report) close(why string) {
 	}
 }
 
-// take adds the findings of a report that is complete.
-func (r *report) take(other *report) {
+// addReport adds the findings of a report that is complete.
+func (r *report) addReport(other *report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.over {

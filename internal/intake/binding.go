@@ -19,9 +19,9 @@ type binding struct {
 	channel  *amqp.Channel // stays open; nil before its first use
 }
 
-// keep makes the binding again every pace.bind at the latest, until ctx ends. It does
+// keepBound makes the binding again every pace.bind at the latest, until ctx ends. It does
 // nothing if others make the binding.
-func (b *binding) keep(ctx context.Context) {
+func (b *binding) keepBound(ctx context.Context) {
 	if b.settings.Bind == nil {
 		return
 	}

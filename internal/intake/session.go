@@ -73,7 +73,7 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 	var beside sync.WaitGroup
 	beside.Go(func() { one.collect(deliveries) })
 	during, end := context.WithCancel(ctx)
-	beside.Go(func() { (&binding{in: in, settings: s}).keep(during) })
+	beside.Go(func() { (&binding{in: in, settings: s}).keepBound(during) })
 	err = one.run(ctx)
 	end()
 	one.close()
@@ -134,7 +134,7 @@ func (s *session) run(ctx context.Context) error {
 		if err := s.lost(); err != nil {
 			return err
 		}
-		b := s.take()
+		b := s.takeBatch()
 		if len(b) == 0 {
 			select {
 			case <-s.more:
@@ -158,8 +158,8 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// take returns the next batch; nil if nothing has arrived.
-func (s *session) take() (b batch) {
+// takeBatch returns the next batch; nil if nothing has arrived.
+func (s *session) takeBatch() (b batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, s.arrived = cut(s.arrived)

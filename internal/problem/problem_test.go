@@ -1,7 +1,6 @@
 package problem
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
-
-var update = flag.Bool("update", false, "write the table of problems into docs/alerts.md")
 
 // TestVerdict: the worst problem decides, and notices leave a fleet healthy.
 func TestVerdict(t *testing.T) {
@@ -136,7 +133,7 @@ func TestTheTableInDocsIsCurrent(t *testing.T) {
 	if !begun || !ended {
 		t.Fatalf("%s has no place for the table", alerts)
 	}
-	goldenfile.Check(t, alerts, before+begin+table()+end+after, *update,
+	goldenfile.Check(t, alerts, before+begin+table()+end+after,
 		"go test ./internal/problem -run "+t.Name()+" -update")
 	for _, r := range rows() {
 		if !slices.Contains(anchors(page), r.anchor) {

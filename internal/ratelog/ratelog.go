@@ -48,11 +48,11 @@ func (l *Logger) Log(ctx context.Context, args ...any) {
 func (l *Logger) write(ctx context.Context, args []any) {
 	l.quiet = true
 	l.log.Log(ctx, l.level, l.message, args...) //nolint:sloglint // the message is a constant of New's caller
-	time.AfterFunc(interval, l.tell)
+	time.AfterFunc(interval, l.writeHeld)
 }
 
-// tell ends an interval. It writes the newest line held back, if there is one.
-func (l *Logger) tell() {
+// writeHeld ends an interval. It writes the newest line held back, if there is one.
+func (l *Logger) writeHeld() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.more == 0 {

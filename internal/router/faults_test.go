@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -20,8 +19,6 @@ import (
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
 
 // TestEachStepOutlastsEachFault runs each operation once for each of its requests and each
 // fault at that request. testdata/faults.txt has the requests that were sent, with the one
@@ -56,7 +53,7 @@ func TestEachStepOutlastsEachFault(t *testing.T) {
 		row.check(t)
 		fmt.Fprintln(&table, row)
 	}
-	goldenfile.Check(t, filepath.Join("testdata", "faults.txt"), table.String(), *update,
+	goldenfile.Check(t, filepath.Join("testdata", "faults.txt"), table.String(),
 		"go test ./internal/router -run "+t.Name()+" -update")
 }
 

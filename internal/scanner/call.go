@@ -63,8 +63,8 @@ func (c *calls) begin(ask func(*call), note func(context.Context, *call)) *call 
 	return one
 }
 
-// note notes the outcomes that have come.
-func (c *calls) note(ctx context.Context) {
+// applyOutcomes notes the outcomes that have come.
+func (c *calls) applyOutcomes(ctx context.Context) {
 	c.mu.Lock()
 	outcomes := c.outcomes
 	c.outcomes = nil
@@ -80,7 +80,7 @@ func (c *calls) await(ctx context.Context, patience time.Duration, some ...*call
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
-		c.note(ctx)
+		c.applyOutcomes(ctx)
 		if !underWay(some) {
 			return
 		}

@@ -24,17 +24,17 @@ func (w *worker) claimDue(ctx context.Context, a *polledShard) (rest time.Time) 
 	}
 	allowed, wait, err := w.allowed(ctx, room.tasks)
 	if err != nil {
-		w.topic.window.keep(room, 0, 0)
+		w.topic.window.keepRoom(room, 0, 0)
 		w.outage(ctx, "", "claim", err)
 		return time.Now().Add(w.retry.Next())
 	}
 	if allowed == 0 {
 		now := time.Now()
 		w.topic.limited.Store(&now)
-		w.topic.window.keep(room, 0, 0)
+		w.topic.window.keepRoom(room, 0, 0)
 		return time.Now().Add(wait)
 	}
-	w.claim(ctx, a, w.topic.window.keep(room, allowed, room.bytes))
+	w.claim(ctx, a, w.topic.window.keepRoom(room, allowed, room.bytes))
 	return time.Time{}
 }
 
@@ -111,7 +111,7 @@ func (w *worker) claim(ctx context.Context, a *polledShard, r room) {
 	c.room.Store(&r)
 	a.claimed = now
 	w.begin(a)
-	one := w.calls.begin(func(one *call) { c.ask(ctx, one) }, c.note)
+	one := w.calls.begin(func(one *call) { c.ask(ctx, one) }, c.reportOutcome)
 	limit := patience(c.node.took)
 	if c.node.silent {
 		limit = 0
@@ -127,7 +127,7 @@ func (w *worker) claim(ctx context.Context, a *polledShard, r room) {
 // reserve changes what is reserved for the claim to tasks and bytes. From then on the
 // claimed tasks hold that.
 func (c *claiming) reserve(tasks, bytes int) {
-	c.worker.topic.window.keep(*c.room.Swap(&room{}), tasks, bytes)
+	c.worker.topic.window.keepRoom(*c.room.Swap(&room{}), tasks, bytes)
 }
 
 // ask sends the claim. If the worker has given up waiting, ask carries out the answer
@@ -156,8 +156,8 @@ func (c *claiming) carryOut(ctx context.Context) {
 	d.publish(ctx)
 }
 
-// note tells the worker the outcome of the claim.
-func (c *claiming) note(ctx context.Context, one *call) {
+// reportOutcome tells the worker the outcome of the claim.
+func (c *claiming) reportOutcome(ctx context.Context, one *call) {
 	w := c.worker
 	c.node.took = one.took
 	if one.left {

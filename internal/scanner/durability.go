@@ -54,7 +54,7 @@ func (k *durability) watch(ctx context.Context) {
 		case err != nil:
 			k.unknown(ctx, err.Error())
 		default:
-			k.note(ctx, known)
+			k.recordWarnings(ctx, known)
 		}
 		pause.Reset()
 		retry.Sleep(ctx, k.every)
@@ -69,8 +69,8 @@ func (k *durability) unknown(ctx context.Context, why string) {
 	k.silent = true
 }
 
-// note keeps the result of a check, and logs it if it differs from the one before.
-func (k *durability) note(ctx context.Context, known map[shard.Warning]string) {
+// recordWarnings keeps the result of a check, and logs it if it differs from the one before.
+func (k *durability) recordWarnings(ctx context.Context, known map[shard.Warning]string) {
 	var found []string
 	for _, warning := range []shard.Warning{shard.Eviction, shard.Persistence} {
 		why, reported := known[warning]

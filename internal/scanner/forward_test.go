@@ -280,7 +280,7 @@ func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
 		place, err := topic.window.reserve(t.Context(), 1)
 		check.OK(t, err)
 		i := item{&delivery{topic: topic, settings: topic.inForce.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
-		topic.window.keep(place, 1, i.bytes)
+		topic.window.keepRoom(place, 1, i.bytes)
 		topic.resolved([]forward.Result{{Message: &forward.Message{Task: claimed.Task, Owner: &i}, Outcome: outcome}})
 		pending := topic.settler.pending[0]
 		if _, bytes := topic.window.inUse(); bytes != 0 || pending == nil {

@@ -25,9 +25,9 @@ type inForce struct {
 
 func (f *inForce) settings() *config.Topic { return &f.document.Load().Topic }
 
-// put puts a document in force, which has passed every check. The caller then makes it
+// setDocument puts a document in force, which has passed every check. The caller then makes it
 // known with changed.Fire.
-func (f *inForce) put(doc config.Document) {
+func (f *inForce) setDocument(doc config.Document) {
 	differs := differing(doc)
 	f.differs.Store(&differs)
 	before := f.document.Swap(&doc)

@@ -24,7 +24,7 @@ func (w *worker) polledShards(ctx context.Context, shards []int) polledShards {
 			busy: w.busy[at] != nil}
 		nodes[all[i].node.name] = true
 	}
-	w.outages.keep(ctx, w, nodes)
+	w.outages.keepNodes(ctx, w, nodes)
 	return all
 }
 
@@ -113,7 +113,7 @@ func (w *worker) looked(ctx context.Context, n *node, unseen polledShards, atten
 		w.ended(a, func(a *polledShard) {
 			switch {
 			case seen.Err == nil:
-				a.learn(heard, seen.Now, seen.Next)
+				a.setAttention(heard, seen.Now, seen.Next)
 			case shard.Definite(seen.Err):
 				a.unseen = false
 			default:
@@ -247,9 +247,9 @@ func (a *polledShard) turn(instant time.Time) time.Time {
 	return t
 }
 
-// learn notes when the shard needs attention next; zero means not before a wake-up. next
+// setAttention notes when the shard needs attention next; zero means not before a wake-up. next
 // is by Redis's clock, which showed now when the answer was heard.
-func (a *polledShard) learn(heard, now, next time.Time) {
+func (a *polledShard) setAttention(heard, now, next time.Time) {
 	a.heard, a.now, a.unseen, a.next = heard, now, false, time.Time{}
 	a.retry.Reset()
 	if !next.IsZero() {
@@ -266,7 +266,7 @@ func (a *polledShard) learnClaimed(asked, heard time.Time, b shard.Batch) {
 	} else if b.Next.After(b.Now) {
 		a.rest = asked.Add(min(restFactor*heard.Sub(asked), mostRest))
 	}
-	a.learn(heard, b.Now, b.Next)
+	a.setAttention(heard, b.Now, b.Next)
 }
 
 // fail backs off from the shard. The look or claim that failed is repeated after pause.

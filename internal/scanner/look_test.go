@@ -24,9 +24,9 @@ func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
 	if first := all.first(); first != nil {
 		t.Fatalf("nothing is due in any, and first is %+v", first)
 	}
-	all[0].learn(heard, redis, redis.Add(5*time.Second))
-	all[1].learn(heard, redis, redis.Add(3*time.Second))
-	all[2].learn(heard, redis, time.Time{})
+	all[0].setAttention(heard, redis, redis.Add(5*time.Second))
+	all[1].setAttention(heard, redis, redis.Add(3*time.Second))
+	all[2].setAttention(heard, redis, time.Time{})
 	check("due times", 8, 3*time.Second)
 	all.wake(9, redis.Add(time.Second).UnixMilli())
 	check("a task in an empty shard", 9, time.Second)
@@ -111,10 +111,10 @@ func TestAWaiterIsToldOfTheEarliestSince(t *testing.T) {
 	w.notify(3, 200)
 	w.notify(3, 900)
 	<-own.notified
-	if scores := own.take(); len(scores) != 1 || scores[3] != 200 {
+	if scores := own.takeScores(); len(scores) != 1 || scores[3] != 200 {
 		t.Fatalf("heard of %v, the earliest of shard 3 was 200", scores)
 	}
-	if scores := own.take(); len(scores) != 0 {
+	if scores := own.takeScores(); len(scores) != 0 {
 		t.Fatalf("heard of %v twice", scores)
 	}
 	select {
@@ -139,7 +139,7 @@ func TestTwoWorkersWithOneShardAreBothNotified(t *testing.T) {
 	w.notify(0, 7)
 	<-first.notified
 	<-second.notified
-	if first.take()[0] != 7 || second.take()[0] != 7 {
+	if first.takeScores()[0] != 7 || second.takeScores()[0] != 7 {
 		t.Fatal("they heard of different scores")
 	}
 }
@@ -152,12 +152,12 @@ func TestAWaiterIsToldOfEachOfItsShards(t *testing.T) {
 		w.notify(shard, score)
 	}
 	<-own.notified
-	if scores := own.take(); len(scores) != 2 || scores[3] != 500 || scores[4] != 200 {
+	if scores := own.takeScores(); len(scores) != 2 || scores[3] != 500 || scores[4] != 200 {
 		t.Fatalf("heard of %v, want 500 in shard 3 and 200 in shard 4", scores)
 	}
 	own.remove()
 	w.notify(4, 50)
-	if scores := own.take(); len(scores) != 0 {
+	if scores := own.takeScores(); len(scores) != 0 {
 		t.Fatalf("heard of %v after it was removed", scores)
 	}
 }

@@ -37,7 +37,7 @@ func (h *topicHealth) Fails(ctx context.Context, at int, operation string, err e
 	h.errors(operation)
 	h.metrics.ShardError(at)
 	h.worked.Delete(refusal{at, operation})
-	if h.refusals.note(refusal{at, operation}, true, err) {
+	if h.refusals.record(refusal{at, operation}, true, err) {
 		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error",
 			redisText(err))
 	}
@@ -46,7 +46,7 @@ func (h *topicHealth) Fails(ctx context.Context, at int, operation string, err e
 // Works notes that an operation in one shard succeeded.
 func (h *topicHealth) Works(ctx context.Context, at int, operation string) {
 	h.worked.Store(refusal{at, operation}, true)
-	if h.refusals.note(refusal{at, operation}, false, nil) {
+	if h.refusals.record(refusal{at, operation}, false, nil) {
 		h.log.InfoContext(ctx, "redis serves this shard again", "shard", at, "operation", operation)
 	}
 }
@@ -57,7 +57,7 @@ func (h *topicHealth) Tried(operation string, err error) (news bool) {
 	if err != nil {
 		h.errors(operation)
 	}
-	return h.refusals.noteDenied(operation, err)
+	return h.refusals.recordDenied(operation, err)
 }
 
 // settled notes the outcome of each attempt of the settler to write outcomes to Redis.
@@ -120,9 +120,9 @@ type reason struct {
 // of 4,096 shards may lack the same right.
 const refusalsLogged = 10
 
-// note records why an operation is refused, or removes the record if it isn't. It reports
+// record records why an operation is refused, or removes the record if it isn't. It reports
 // whether the log should say so.
-func (r *refusals) note(at refusal, refused bool, err error) (news bool) {
+func (r *refusals) record(at refusal, refused bool, err error) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, there := r.why[at]
@@ -138,10 +138,10 @@ func (r *refusals) note(at refusal, refused bool, err error) (news bool) {
 	return !there && logged
 }
 
-// noteDenied records why an operation that belongs to no single shard was denied. Any
+// recordDenied records why an operation that belongs to no single shard was denied. Any
 // other outcome removes the record. It reports whether the log should say so.
-func (r *refusals) noteDenied(operation string, err error) (news bool) {
-	return r.note(refusal{everyShard, operation}, shard.Denied(err), err)
+func (r *refusals) recordDenied(operation string, err error) (news bool) {
+	return r.record(refusal{everyShard, operation}, shard.Denied(err), err)
 }
 
 // denied returns the denied operations that belong to no single shard; "" if there are

@@ -275,7 +275,7 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 	var r refusals
 	wrong := errors.New("WRONGTYPE")
 	claim := func(shard int) refusal { return refusal{shard, "claim"} }
-	if !r.note(claim(3), true, wrong) || r.note(claim(3), true, wrong) {
+	if !r.record(claim(3), true, wrong) || r.record(claim(3), true, wrong) {
 		t.Error("a refusal that goes on is news, or one that begins is not")
 	}
 	if got := r.shards(4, time.Hour); got.denied || got.why != "WRONGTYPE" || !slices.Equal(got.numbers, []int{3}) {
@@ -287,31 +287,31 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 	if got := r.shards(4, -1); len(got.numbers) > 0 {
 		t.Errorf("a shard that others poll: %+v", got)
 	}
-	if !r.note(claim(3), true, wrong) {
+	if !r.record(claim(3), true, wrong) {
 		t.Error("a refusal that was forgotten is no news")
 	}
-	if r.noteDenied("settle", wrong) || r.denied() != "" {
+	if r.recordDenied("settle", wrong) || r.denied() != "" {
 		t.Errorf("no right is missing, and denied is %q", r.denied())
 	}
-	if !r.noteDenied("settle", noPermission{}) || !strings.HasPrefix(r.denied(), "settle denied: NOPERM") {
+	if !r.recordDenied("settle", noPermission{}) || !strings.HasPrefix(r.denied(), "settle denied: NOPERM") {
 		t.Errorf("denied is %q", r.denied())
 	}
 	if got := r.shards(4, time.Hour); got.denied || strings.Contains(got.why, "NOPERM") {
 		t.Errorf("a refusal of all shards is reported for single ones: %+v", got)
 	}
-	if !r.noteDenied("settle", nil) || r.noteDenied("settle", nil) || r.denied() != "" {
+	if !r.recordDenied("settle", nil) || r.recordDenied("settle", nil) || r.denied() != "" {
 		t.Errorf("granted, and denied is %q", r.denied())
 	}
-	if !r.note(claim(3), false, nil) || r.note(claim(3), false, nil) {
+	if !r.record(claim(3), false, nil) || r.record(claim(3), false, nil) {
 		t.Error("the end of a refusal is no news, or is news twice")
 	}
 	said := 0
 	for at := range 100 {
-		if r.note(claim(at), true, noPermission{}) {
+		if r.record(claim(at), true, noPermission{}) {
 			said++
 		}
 	}
-	if said != refusalsLogged || !r.shards(100, time.Hour).denied || !r.noteDenied("settle", noPermission{}) {
+	if said != refusalsLogged || !r.shards(100, time.Hour).denied || !r.recordDenied("settle", noPermission{}) {
 		t.Errorf("%d of 100 shards are logged, want %d", said, refusalsLogged)
 	}
 }

@@ -102,7 +102,7 @@ func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
 		r.latest = snap
 		r.ask(ctx, r.sources.unknown(snap.Documents))
 	}
-	r.put(ctx, snap, true)
+	r.putSnapshot(ctx, snap, true)
 }
 
 // revisit reads the sources of topics again and applies what that changes. While all of
@@ -119,35 +119,35 @@ func (r *reloader) revisit(ctx context.Context) {
 	r.sources.retain(docs)
 	r.ask(ctx, slices.Collect(maps.Keys(docs)))
 	if !settled || !r.sources.settled(docs) {
-		r.put(ctx, r.latest, false)
+		r.putSnapshot(ctx, r.latest, false)
 	}
 }
 
 // ask asks for the sources of topics, and logs refusals.
 func (r *reloader) ask(ctx context.Context, names []string) {
 	err := r.sources.ask(ctx, names)
-	if r.refusals.note(refusal{everyShard, "source"}, err != nil, err) && err != nil {
+	if r.refusals.record(refusal{everyShard, "source"}, err != nil, err) && err != nil {
 		r.log.WarnContext(ctx, "the recorded sources of topics can't be read, this scanner's own settings apply",
 			"error", redisText(err))
 	}
 }
 
-// put puts a snapshot in force; applying is held. A snapshot that isn't fresh is reported
+// putSnapshot puts a snapshot in force; applying is held. A snapshot that isn't fresh is reported
 // only if it brings other documents into force.
-func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
+func (r *reloader) putSnapshot(ctx context.Context, snap config.Snapshot, fresh bool) {
 	docs, pending := r.sources.inForce(ctx, snap.Documents)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var mistakes config.Errors
 	if snap.Err != nil && !errors.As(snap.Err, &mistakes) {
-		r.noteAway(ctx, snap.Err)
+		r.recordAway(ctx, snap.Err)
 	} else {
-		r.noteAway(ctx, nil)
-		r.note(ctx, "", snap.Err)
+		r.recordAway(ctx, nil)
+		r.recordError(ctx, "", snap.Err)
 	}
 	if snap.Err == nil {
 		r.pending = pending
-		r.noteRefused(ctx)
+		r.logRefused(ctx)
 		for name, doc := range docs {
 			r.applyDocument(ctx, name, doc)
 		}
@@ -174,9 +174,9 @@ func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
 	}
 }
 
-// noteRefused logs which of the scanner's documents wait because of another source, when
+// logRefused logs which of the scanner's documents wait because of another source, when
 // that changes; r.mu is held.
-func (r *reloader) noteRefused(ctx context.Context) {
+func (r *reloader) logRefused(ctx context.Context) {
 	why := r.sources.why()
 	switch {
 	case why == r.refused:
@@ -200,7 +200,7 @@ func (r *reloader) count() {
 
 func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Document) {
 	delete(r.kept, name)
-	if r.note(ctx, name, doc.Err); doc.Err != nil {
+	if r.recordError(ctx, name, doc.Err); doc.Err != nil {
 		return
 	}
 	v := r.topics[name]
@@ -217,9 +217,9 @@ func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Do
 	}
 }
 
-// note records what is wrong with a topic's document or with the source, and logs it
+// recordError records what is wrong with a topic's document or with the source, and logs it
 // once.
-func (r *reloader) note(ctx context.Context, name string, err error) {
+func (r *reloader) recordError(ctx context.Context, name string, err error) {
 	log := r.log
 	if name != "" {
 		log = log.With("topic", name)
@@ -239,9 +239,9 @@ func (r *reloader) note(ctx context.Context, name string, err error) {
 	log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "error", err)
 }
 
-// noteAway records that the source can't be read, and logs when that begins and ends. It
+// recordAway records that the source can't be read, and logs when that begins and ends. It
 // is no error in the configuration: the settings in force stay, and changes wait.
-func (r *reloader) noteAway(ctx context.Context, err error) {
+func (r *reloader) recordAway(ctx context.Context, err error) {
 	switch {
 	case err != nil:
 		advice := config.Advice("consul", err.Error())
@@ -289,7 +289,7 @@ func (r *reloader) follow(ctx context.Context) {
 			if err == nil {
 				restored = time.Now()
 			}
-			if r.refusals.noteDenied("topics", err) && err != nil {
+			if r.refusals.recordDenied("topics", err) && err != nil {
 				r.log.WarnContext(ctx, "topics that redis keeps can't be read", "error", redisText(err))
 			}
 		}
@@ -334,7 +334,7 @@ func (r *reloader) all() []*served {
 func (r *reloader) notes() map[string]balance.TopicNote {
 	notes := map[string]balance.TopicNote{}
 	for _, v := range r.all() {
-		if n := v.topic.note(); !n.IsZero() {
+		if n := v.topic.topicNote(); !n.IsZero() {
 			notes[v.topic.name] = n
 		}
 	}

@@ -17,11 +17,11 @@ import (
 // one a second, workers ask no more often than that.
 const limitedFor = 2 * time.Second
 
-// note returns what this scanner reports about the topic in its heartbeat.
-func (t *topic) note() (n balance.TopicNote) {
-	t.retries.note(&n)
-	t.minute.note(&n)
-	t.logs.skipped.note(&n)
+// topicNote returns what this scanner reports about the topic in its heartbeat.
+func (t *topic) topicNote() (n balance.TopicNote) {
+	t.retries.addToNote(&n)
+	t.minute.addToNote(&n)
+	t.logs.skipped.addToNote(&n)
 	s := t.inForce.settings()
 	n.Rate, n.Settings = s.Rate, *t.inForce.differs.Load()
 	if n.Paused = t.inForce.paused(); n.Paused {
@@ -88,10 +88,10 @@ func (m *lastMinute) forwarded(now time.Time, late time.Duration) {
 	m.newest = max(m.newest, slot)
 }
 
-// note adds the counts to what this scanner reports about the topic. They cover 60 to 65
+// addToNote adds the counts to what this scanner reports about the topic. They cover 60 to 65
 // s, or less if the topic hasn't been served for that long. If nothing was forwarded in
-// that time, note frees the memory.
-func (m *lastMinute) note(n *balance.TopicNote) {
+// that time, addToNote frees the memory.
+func (m *lastMinute) addToNote(n *balance.TopicNote) {
 	since := time.Since(m.began)
 	oldest := max(int64(since/minuteSlot)-minuteSlots+1, 0)
 	m.mu.Lock()

@@ -71,7 +71,7 @@ func TestTheLastMinuteIsTheLast(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			if n = (balance.TopicNote{}); second >= 4 {
-				m.note(&n)
+				m.addToNote(&n)
 				if n.PerSecond < 9 || n.PerSecond > 11 {
 					t.Fatalf("after %d s: %v a second", second+1, n.PerSecond)
 				}
@@ -82,7 +82,7 @@ func TestTheLastMinuteIsTheLast(t *testing.T) {
 		}
 		time.Sleep(time.Minute + minuteSlot)
 		n = balance.TopicNote{}
-		if m.note(&n); !n.IsZero() {
+		if m.addToNote(&n); !n.IsZero() {
 			t.Errorf("a minute later: %+v", n)
 		}
 		for _, s := range m.ring {
@@ -91,13 +91,13 @@ func TestTheLastMinuteIsTheLast(t *testing.T) {
 			}
 		}
 		m.forwarded(time.Now(), time.Hour)
-		if m.note(&n); n.PerSecond == 0 {
+		if m.addToNote(&n); n.PerSecond == 0 {
 			t.Error("nothing is counted after that")
 		}
 		time.Sleep(40 * time.Second)
 		m.forwarded(time.Now(), 0)
 		time.Sleep(30 * time.Second) // nothing has replaced the first one's slot since
-		if m.note(&n); n.Lateness.Quantile(1) > time.Millisecond {
+		if m.addToNote(&n); n.Lateness.Quantile(1) > time.Millisecond {
 			t.Errorf("the latest of the last minute was late by %v, want that of 30 s ago", n.Lateness.Quantile(1))
 		}
 	})

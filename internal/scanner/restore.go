@@ -73,7 +73,7 @@ func (r *reloader) startKept(ctx context.Context, doc config.Document) {
 	case doc.Err != nil && broken: // the source's own document is the one to fix
 	case doc.Err != nil:
 		r.kept[doc.Name] = true
-		r.note(ctx, doc.Name, doc.Err)
+		r.recordError(ctx, doc.Name, doc.Err)
 		r.count()
 	default:
 		v := r.of.serve(ctx, doc)

@@ -128,8 +128,8 @@ func (r *retries) last() forward.Outcome {
 	return r.outcome
 }
 
-// note adds the retries to what this scanner reports about the topic.
-func (r *retries) note(n *balance.TopicNote) {
+// addToNote adds the retries to what this scanner reports about the topic.
+func (r *retries) addToNote(n *balance.TopicNote) {
 	oldest := r.oldest()
 	n.Retrying = r.count()
 	r.mu.Lock()

@@ -84,7 +84,7 @@ func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 		check := func(when string, want balance.TopicNote) {
 			t.Helper()
 			var got balance.TopicNote
-			r.note(&got)
+			r.addToNote(&got)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %+v, want %+v", when, got, want)
 			}

@@ -131,7 +131,7 @@ func (s *settler) gather(ctx context.Context) {
 // shard has at most one settlement under way. Tasks that become pending
 // meanwhile gather.
 func (s *settler) round(ctx context.Context) {
-	for _, j := range s.take() {
+	for _, j := range s.takeJobs() {
 		node := s.store.Shard(j.shard).Node(ctx)
 		s.mu.Lock()
 		if s.queues[node] == nil {
@@ -147,9 +147,9 @@ func (s *settler) round(ctx context.Context) {
 	}
 }
 
-// take returns the settlements that don't rest and whose shards have none under way. They
+// takeJobs returns the settlements that don't rest and whose shards have none under way. They
 // are no longer pending.
-func (s *settler) take() (all []job) {
+func (s *settler) takeJobs() (all []job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

@@ -115,11 +115,11 @@ func (s *sources) ask(ctx context.Context, names []string) error {
 	if take := s.takeable(ctx, records); len(take) > 0 {
 		maps.Copy(records, s.store.TakeSources(ctx, s.own, take))
 	}
-	return s.learn(records)
+	return s.applyRecords(records)
 }
 
-// learn keeps what the records say, and returns the refusals.
-func (s *sources) learn(records map[string]shard.SourceRecord) error {
+// applyRecords keeps what the records say, and returns the refusals.
+func (s *sources) applyRecords(records map[string]shard.SourceRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error

@@ -71,7 +71,7 @@ func (w *worker) awaitDraw(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-w.calls.news:
-			w.calls.note(ctx)
+			w.calls.applyOutcomes(ctx)
 		}
 	}
 }

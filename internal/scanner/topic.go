@@ -61,7 +61,7 @@ type topic struct {
 func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
 	force := &inForce{pausing: metrics.Paused}
-	force.put(doc)
+	force.setDocument(doc)
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
@@ -87,7 +87,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 
 // apply puts a document in force, which has passed every check.
 func (t *topic) apply(doc config.Document) {
-	t.inForce.put(doc)
+	t.inForce.setDocument(doc)
 	t.window.resize(doc.Topic.Window)
 	t.inForce.changed.Fire()
 }

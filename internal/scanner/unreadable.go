@@ -75,8 +75,8 @@ func (u *unreadable) tasks() (n int64) {
 	return n
 }
 
-// note reports how many such tasks there are, in which shards, and since when.
-func (u *unreadable) note(n *balance.TopicNote) {
+// addToNote reports how many such tasks there are, in which shards, and since when.
+func (u *unreadable) addToNote(n *balance.TopicNote) {
 	if n.Unreadable = u.tasks(); n.Unreadable == 0 {
 		return
 	}

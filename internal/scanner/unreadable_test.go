@@ -75,13 +75,13 @@ func TestAnUnreadableTaskCountsOnce(t *testing.T) {
 	now = now.Add(30 * time.Second) // 8 tasks of shard 1 are gone
 	is(312)
 	var n balance.TopicNote
-	if u.note(&n); n.Unreadable != 312 || !n.UnreadableSince[1].Equal(first) || !n.UnreadableSince[2].Equal(first) {
+	if u.addToNote(&n); n.Unreadable != 312 || !n.UnreadableSince[1].Equal(first) || !n.UnreadableSince[2].Equal(first) {
 		t.Errorf("noted %+v", n)
 	}
 	now = now.Add(time.Minute)
 	is(0)
 	n = balance.TopicNote{}
-	if u.note(&n); !n.IsZero() {
+	if u.addToNote(&n); !n.IsZero() {
 		t.Errorf("noted %+v", n)
 	}
 }

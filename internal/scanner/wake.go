@@ -55,8 +55,8 @@ func (w *waiter) remove() {
 	delete(w.of.all, w)
 }
 
-// take returns the earliest score of each shard that came since the last call.
-func (w *waiter) take() map[int]int64 {
+// takeScores returns the earliest score of each shard that came since the last call.
+func (w *waiter) takeScores() map[int]int64 {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	scores := w.scores

@@ -223,8 +223,8 @@ func (w *window) give(held, ahead, bytes int) {
 	}
 }
 
-// keep gives back all of r except room for tasks and bytes, which it returns.
-func (w *window) keep(r room, tasks, bytes int) room {
+// keepRoom gives back all of r except room for tasks and bytes, which it returns.
+func (w *window) keepRoom(r room, tasks, bytes int) room {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
 	w.give(r.tasks-tasks, r.tasks-tasks, r.bytes-bytes)

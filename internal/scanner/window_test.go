@@ -149,7 +149,7 @@ func TestWindowsServeInOrderWhatThereIsRoomFor(t *testing.T) {
 					bytes = 3 << 20
 				}
 				c.over += max(0, bytes-r.bytes)
-				kept := l.keep(r, n, bytes)
+				kept := l.keepRoom(r, n, bytes)
 				l.tasks = append(l.tasks, carried{room: kept})
 			},
 			"written": func(t *rapid.T) {
@@ -255,7 +255,7 @@ func TestWhatIsNotSettledStopsClaims(t *testing.T) {
 		}
 		got := <-next.got
 		claimed += got.tasks
-		w.keep(got, got.tasks, 1)
+		w.keepRoom(got, got.tasks, 1)
 		w.free(0, got.tasks, 0)
 		w.free(0, 0, 1)
 	}
@@ -308,7 +308,7 @@ func drink(w *window, size int) (tasks, bytes int) {
 		}
 		got := <-next.got
 		n := min(got.tasks, max(1, got.records()/size))
-		w.keep(got, n, n*(taskBytes+size))
+		w.keepRoom(got, n, n*(taskBytes+size))
 		w.free(0, n, 0)
 		tasks, bytes = tasks+n, bytes+n*(taskBytes+size)
 	}
@@ -376,7 +376,7 @@ func TestRoomOfOneTopicServesTheOthers(t *testing.T) {
 	if len(first.got) == 0 || len(second.got) > 0 {
 		t.Fatalf("not the first is served alone: %d and %d", len(first.got), len(second.got))
 	}
-	all[3].keep(<-first.got, 1, taskBytes)
+	all[3].keepRoom(<-first.got, 1, taskBytes)
 	if len(second.got) == 0 {
 		t.Error("the second is not served, of what the first left")
 	}

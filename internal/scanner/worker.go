@@ -119,20 +119,20 @@ func (w *worker) wait(ctx context.Context, rest time.Time, waiter *waiter, chang
 		case <-w.alarm.Rings:
 			return
 		case <-w.calls.news:
-			w.calls.note(ctx)
+			w.calls.applyOutcomes(ctx)
 			if w.drawn != nil {
 				return
 			}
 		case <-waiter.notified:
-			for at, score := range waiter.take() {
+			for at, score := range waiter.takeScores() {
 				w.all.wake(at, score)
 			}
 		}
 	}
 }
 
-// keep removes the outages of nodes that hold none of the worker's shards.
-func (o *outages) keep(ctx context.Context, w *worker, nodes map[string]bool) {
+// keepNodes removes the outages of nodes that hold none of the worker's shards.
+func (o *outages) keepNodes(ctx context.Context, w *worker, nodes map[string]bool) {
 	o.mu.Lock()
 	var gone []string
 	for name := range o.silent {

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"flag"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,8 +11,6 @@ import (
 	"github.com/duefleet/duefleet/test/goldenfile"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
-
-var update = flag.Bool("update", false, "rewrite the rights in deploy/redis")
 
 // role is one kind of user of Redis, for prefix duefleet. It has the scripts and other
 // commands that it sends, and the keys that it may touch.
@@ -100,7 +97,7 @@ func TestTheRightsInDeployAreThoseThatAreNeeded(t *testing.T) {
 	for _, r := range roles() {
 		sent = append(sent, r.scripts...)
 		path := filepath.Join("..", "..", "deploy", "redis", r.name+".acl")
-		goldenfile.Check(t, path, r.line(t), *update, "go test ./internal/shard -run "+t.Name()+" -update")
+		goldenfile.Check(t, path, r.line(t), "go test ./internal/shard -run "+t.Name()+" -update")
 	}
 	slices.Sort(sent)
 	if names := scriptNames(t); !slices.Equal(slices.Compact(sent), names) {

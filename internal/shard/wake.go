@@ -42,7 +42,7 @@ func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score in
 	for _, channels := range t.together(n) {
 		listening.Go(func() {
 			for ctx.Err() == nil {
-				if err := t.hear(ctx, channels, heard, changed, refused); Denied(err) {
+				if err := t.listenOn(ctx, channels, heard, changed, refused); Denied(err) {
 					refused(err)
 				}
 				retry.Sleep(ctx, wakePause)
@@ -72,10 +72,10 @@ func (t *Topic) together(n int) (groups []map[string]int) {
 	return groups
 }
 
-// hear listens to channels on one connection. It returns when the connection is lost, or
+// listenOn listens to channels on one connection. It returns when the connection is lost, or
 // when the slot of a channel moves to another server.
-func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func(),
-	refused func(error)) error {
+func (t *Topic) listenOn(ctx context.Context, channels map[string]int, heard func(shard int, score int64),
+	changed func(), refused func(error)) error {
 	sub := t.store.Client(ctx).SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()

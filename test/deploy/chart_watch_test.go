@@ -18,7 +18,7 @@ func TestChartHoldsAlertsAndDashboard(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{rulesFile, dashboardFile} {
 		held := filepath.Join(chart, "files", filepath.Base(path))
-		goldenfile.Check(t, held, file(t, path), *update, "go test ./test/deploy -run "+t.Name()+" -update")
+		goldenfile.Check(t, held, file(t, path), "go test ./test/deploy -run "+t.Name()+" -update")
 	}
 }
 

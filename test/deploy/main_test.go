@@ -13,8 +13,6 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-var update = flag.Bool("update", false, "write the files that the chart has copies of")
-
 // programs holds the two programs, built once for all tests.
 var programs fleet.Binaries
 

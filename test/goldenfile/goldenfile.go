@@ -2,17 +2,21 @@
 package goldenfile
 
 import (
+	"flag"
 	"os"
 	"testing"
 
 	"github.com/duefleet/duefleet/test/check"
 )
 
-// Check compares got with the file at path. If update is true, it first writes got to
-// that file. The failure message shows how, the command that rewrites the file.
-func Check(t testing.TB, path, got string, update bool, how string) {
+// Update is the flag -update of all tests with such files: they rewrite them.
+var Update = flag.Bool("update", false, "rewrite the files that the tests compare with") //nolint:gochecknoglobals // a flag
+
+// Check compares got with the file at path. With Update, it first writes got to that file.
+// The failure message shows how, the command that rewrites the file.
+func Check(t testing.TB, path, got, how string) {
 	t.Helper()
-	if update {
+	if *Update {
 		check.OK(t, os.WriteFile(path, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(path)
