@@ -1,5 +1,5 @@
-// Package amqpconn opens connections to RabbitMQ for scanners and consumers: TCP, TLS, the
-// login, and below the library a filter of what it can't read (internal/amqpframe).
+// Package amqpconn opens connections to RabbitMQ for scanners and consumers: TCP, TLS and
+// the login. Below the library, internal/amqpframe replaces what the library can't read.
 package amqpconn
 
 import (
@@ -24,7 +24,7 @@ const (
 	defaultHeartbeat = 10 * time.Second
 )
 
-// Config is what a URL doesn't say.
+// Config adds to what a URL says.
 type Config struct {
 	// Product and Name are shown in RabbitMQ's list of connections. "" for none.
 	Product, Name string
