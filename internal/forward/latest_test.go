@@ -17,8 +17,7 @@ import (
 // parsed change nothing and are logged once.
 func TestLatestURLsAndTLS(t *testing.T) {
 	t.Parallel()
-	cert, pool := servertest.Certificate(t)
-	good := secure(t, servertest.RabbitMQ(t), cert)
+	good, pool := servertest.OverTLS(t, servertest.RabbitMQ(t))
 	var mu sync.Mutex
 	url, roots := good, x509.NewCertPool()
 	set := func(u string, r *x509.CertPool) {
