@@ -22,6 +22,10 @@ const (
 	// redeclareAfter is the least age of a channel that is replaced because the route's
 	// queue or its binding is missing. A channel that opens makes them again.
 	redeclareAfter = time.Second
+	// firstPlaces is the number of places of a topic's first channel, which cost 330 bytes
+	// each. Most topics never have more messages in flight. One that fills them gets a
+	// channel with the whole window.
+	firstPlaces = 256
 )
 
 var (
@@ -50,6 +54,7 @@ type channel struct {
 	opened   time.Time
 	degraded atomic.Bool
 	replace  func()                     // called once the channel is degraded
+	widen    func(window int)           // gives the topic's next channels that many places
 	refusal  atomic.Pointer[amqp.Error] // the error with which the broker closed it
 	// headers and refused belong to the goroutine that publishes. They hold the headers
 	// of the message being written, and the results of messages that can't be written.
@@ -66,15 +71,17 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*chan
 	if err := p.tryType(ctx, conn, r); err != nil {
 		return nil, err
 	}
+	places := p.places(r.Window)
 	var ch *channel
 	ch = &channel{
 		connection: p.connection,
 		conn:       conn,
-		confirms:   newConfirms(r.Window, p.connection.cfg.pace.stall),
+		confirms:   newConfirms(places, p.connection.cfg.pace.stall),
 		stop:       make(chan string, 1),
 		deliver:    p.deliver,
 		ended:      func() { p.leave(ch) },
 		replace:    p.kicked.Send,
+		widen:      p.widen,
 		headers:    make(amqp.Table, ownHeaders),
 		reliable:   true,
 		opened:     time.Now(),
@@ -88,7 +95,7 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*chan
 		}
 		ch.amqp = channel
 		ch.closes = channel.NotifyClose(make(chan *amqp.Error, 1))
-		ch.returns = channel.NotifyReturn(make(chan amqp.Return, r.Window))
+		ch.returns = channel.NotifyReturn(make(chan amqp.Return, places))
 		if err := r.prepare(channel); err != nil {
 			_ = channel.Close()
 			return err
@@ -123,9 +130,10 @@ func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
 	}, func() {})
 }
 
-// fits reports whether the channel can serve r without opening another one.
-func (ch *channel) fits(r Route) bool {
-	return !ch.degraded.Load() && ch.route.Load().samePlaces(r) && r.Window <= len(ch.confirms.ring)
+// fits reports whether the channel can serve r, with that many places, without opening
+// another one.
+func (ch *channel) fits(r Route, places int) bool {
+	return !ch.degraded.Load() && ch.route.Load().samePlaces(r) && places <= len(ch.confirms.ring)
 }
 
 func (ch *channel) use(r Route) {
@@ -163,6 +171,10 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 	r := ch.route.Load()
 	seq, v := ch.confirms.place(m, r.ConfirmTimeout, want)
 	for ; v == full; seq, v = ch.confirms.place(m, r.ConfirmTimeout, want) {
+		if r.Window > len(ch.confirms.ring) {
+			ch.widen(r.Window)
+			ch.degrade()
+		}
 		if err := ch.waitRoom(ctx); err != nil {
 			return false, err
 		}

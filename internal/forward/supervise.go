@@ -56,7 +56,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 			current = nil
 		}
 	}
-	if current != nil && current.fits(want) {
+	if current != nil && current.fits(want, s.p.places(want.Window)) {
 		current.use(want)
 		s.p.install(current, version, "")
 		return s.endOutage(ctx, want)
