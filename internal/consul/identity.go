@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Identity returns the identity of the data that a fleet expects in Redis, as Consul's
-// leader has it now; "" and index 0 if there is none. fleet is the fleet's prefix in
+// Identity returns the identity of the data that a fleet expects in Redis; "" and index 0
+// if there is none. The read is consistent, as in Get. fleet is the fleet's prefix in
 // Redis, because fleets may share a prefix in Consul.
 func (c *Client) Identity(ctx context.Context, fleet string) (id string, index uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)

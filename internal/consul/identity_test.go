@@ -6,8 +6,8 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 )
 
-// TestFleetsOfOnePrefixExpectTheirOwnData: each fleet has its own identity. Of two scanners
-// that write one at the same time, the second changes nothing.
+// TestFleetsOfOnePrefixExpectTheirOwnData: each fleet has its own identity. If two
+// scanners write one at the same time, the second changes nothing.
 func TestFleetsOfOnePrefixExpectTheirOwnData(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)

@@ -35,8 +35,8 @@ type Identities interface {
 }
 
 // identity is the check whether Redis has the data that the fleet expects. A Redis that was
-// replaced by an empty one answers as before, and its tasks are gone. What is expected is
-// the identity in Consul, or the one that this scanner saw last.
+// replaced by an empty one answers as before, and its tasks are gone. The check expects the
+// identity in Consul, or the one that this scanner saw last.
 type identity struct {
 	store *shard.Store
 	kept  Identities // nil without Consul
@@ -85,7 +85,7 @@ func (k *identity) check(ctx context.Context) error {
 	}
 	kept, index, err := k.ask(ctx)
 	k.expected = cmp.Or(kept, k.expected)
-	// What Consul expects was in Redis before that, so Redis is read after it.
+	// An identity that Consul has was in Redis before, so Redis is read after Consul.
 	if there, unread = k.read(ctx); unread != nil {
 		return unread
 	}

@@ -117,8 +117,8 @@ type keeper struct {
 
 // run stores documents until ctx ends. It also adds the topic to the known topics. It writes one document
 // after the other, so that the newest one stays. It writes again under each new
-// placement, because a removal may end after the topic was created again, and after each
-// loss of Redis's data, because the placement that is made then may be the one before.
+// placement, because a removal may end after the topic was created again. It also does so
+// after a loss of Redis's data, when the new placement may be the same as the old one.
 func (k *keeper) run(ctx context.Context) {
 	var pause retry.Backoff
 	var raw, kept []byte

@@ -68,7 +68,8 @@ func roles() []role {
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*",
 				"~duefleet:history:*", "~duefleet:placement:*",
-				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:identity", "~duefleet:doctor:*", "%R~duefleet:fleet",
+				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:identity",
+				"~duefleet:doctor:*", "%R~duefleet:fleet",
 				"%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},
 		},
