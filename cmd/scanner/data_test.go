@@ -14,7 +14,7 @@ import (
 func TestLostDataIsGivenUpWithYesAlone(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
-	identity := func() string { return o.rdb.Get(t.Context(), o.prefix+":identity").Val() }
+	identity := func() string { return o.rdb.HGet(t.Context(), o.prefix+":identity", "value").Val() }
 	reports := func(note string) {
 		t.Helper()
 		_, beat := o.store.Heartbeat(t.Context(), "one", time.Minute, time.Hour)
@@ -32,7 +32,7 @@ func TestLostDataIsGivenUpWithYesAlone(t *testing.T) {
 	if identity() != "" {
 		t.Errorf("redis has the identity %q, and nobody confirmed it", identity())
 	}
-	if err := o.rdb.Set(t.Context(), o.prefix+":identity", "THERE", 0).Err(); err != nil {
+	if err := o.rdb.HSet(t.Context(), o.prefix+":identity", "value", "THERE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	o.wants(cli.Done, "the data THERE replaces LOST", append(accept, "--yes")...)

@@ -73,7 +73,7 @@ func (e *expecting) looks(what, want string, scanners ...*identity) {
 // has returns the identity in Redis and the one in Consul, "" where there is none.
 func (e *expecting) has() (redis, consul string) {
 	e.t.Helper()
-	redis = e.rdb.Get(e.t.Context(), e.prefix+":identity").Val()
+	redis = e.rdb.HGet(e.t.Context(), e.prefix+":identity", "value").Val()
 	pair, _, err := e.values.Get(e.key, nil)
 	check.OK(e.t, err)
 	if pair != nil {
@@ -122,10 +122,10 @@ func TestALossIsSeenWithConsul(t *testing.T) {
 	if there, kept := e.has(); there != "" || kept != first {
 		t.Errorf("after the loss: redis has %q, consul has %q", there, kept)
 	}
-	check.OK(t, e.rdb.Set(t.Context(), e.prefix+":identity", "other", 0).Err())
+	check.OK(t, e.rdb.HSet(t.Context(), e.prefix+":identity", "value", "other").Err())
 	fleet[2] = e.scanner(e.kept)
 	e.looks("with other data", first+" is expected, and the data that is there is other", fleet...)
-	check.OK(t, e.rdb.Set(t.Context(), e.prefix+":identity", first, 0).Err())
+	check.OK(t, e.rdb.HSet(t.Context(), e.prefix+":identity", "value", first).Err())
 	e.looks("with restored data", "", fleet...)
 	e.lose()
 	e.looks("after another loss", first, fleet[:2]...)
@@ -156,7 +156,7 @@ func TestAConsulWithoutTheIdentityGetsIt(t *testing.T) {
 		t.Errorf("consul has %q, want %q", kept, first)
 	}
 	forget()
-	check.OK(t, e.rdb.Set(t.Context(), e.prefix+":identity", "other", 0).Err())
+	check.OK(t, e.rdb.HSet(t.Context(), e.prefix+":identity", "value", "other").Err())
 	e.looks("with other data", first+" is expected", k)
 	if _, kept := e.has(); kept != "" {
 		t.Errorf("consul has %q, which this scanner doesn't expect", kept)
@@ -197,7 +197,7 @@ func TestWhatIsNotKnownIsNoProblem(t *testing.T) {
 		t.Cleanup(func() { _ = rdb.Close() })
 		return storeOf(t, rdb, e.prefix)
 	}
-	check.OK(t, e.rdb.Do(t.Context(), "ACL", "SETUSER", e.prefix, "on", ">secret", "~*", "+@all", "-get").Err())
+	check.OK(t, e.rdb.Do(t.Context(), "ACL", "SETUSER", e.prefix, "on", ">secret", "~*", "+@all", "-hget").Err())
 	t.Cleanup(func() { _ = e.rdb.Do(context.WithoutCancel(t.Context()), "ACL", "DELUSER", e.prefix).Err() })
 	refused := e.scanner(e.kept)
 	refused.store = store(e.prefix)
@@ -225,7 +225,7 @@ func TestALossIsSeenWithoutConsul(t *testing.T) {
 			return err != nil || raw == nil || !listed
 		})
 	}
-	first := func() string { return l.rdb.Get(t.Context(), "duefleet:identity").Val() }
+	first := func() string { return l.rdb.HGet(t.Context(), "duefleet:identity", "value").Val() }
 	wait.For(t, "an identity, and all documents", func() bool { return first() != "" && kept() })
 	expected := first()
 	l.ok(l.rdb.FlushAll(t.Context()).Err())
@@ -264,14 +264,14 @@ func TestARestartOfRedisIsNoLoss(t *testing.T) {
 	l := loneOn(t, server)
 	l.identity.every = 10 * time.Millisecond
 	l.start()
-	id := func() string { return l.rdb.Get(t.Context(), "duefleet:identity").Val() }
+	id := func() string { return l.rdb.HGet(t.Context(), "duefleet:identity", "value").Val() }
 	wait.For(t, "an identity", func() bool { return id() != "" })
 	first := id()
 	l.ok(server.Kill())
 	l.ok(server.Restart(t.Context()))
 	gets := func() (n int) {
 		stats := shard.ParseInfo(l.rdb.Info(t.Context(), "commandstats").Val())
-		_, _ = fmt.Sscanf(stats["cmdstat_get"], "calls=%d", &n)
+		_, _ = fmt.Sscanf(stats["cmdstat_hget"], "calls=%d", &n)
 		return n
 	}
 	wait.For(t, "checks after the restart", func() bool { return gets() > 20 })

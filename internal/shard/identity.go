@@ -45,7 +45,7 @@ func (s *Store) identityKey() string { return s.prefix + ":identity" }
 
 // Identity returns the identity of the data; a zero one if there is none.
 func (s *Store) Identity(ctx context.Context) (Identity, error) {
-	text, err := s.Client(ctx).Get(ctx, s.identityKey()).Result()
+	text, err := s.Client(ctx).HGet(ctx, s.identityKey(), "value").Result()
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
@@ -55,10 +55,8 @@ func (s *Store) Identity(ctx context.Context) (Identity, error) {
 // MakeIdentity gives data without an identity this one, and returns the identity that the
 // data has afterwards.
 func (s *Store) MakeIdentity(ctx context.Context, i Identity) (Identity, error) {
-	// SetNX would send SETNX, which takes one right more.
-	err := s.Client(ctx).SetArgs(ctx, s.identityKey(), i.String(), redis.SetArgs{Mode: "NX"}).Err()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return Identity{}, wrapIf(luascript.Explain(err), "give the data an identity")
+	if _, err := s.AcceptIdentity(ctx, Identity{}, i); err != nil {
+		return Identity{}, err
 	}
 	return s.Identity(ctx)
 }

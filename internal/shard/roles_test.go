@@ -37,7 +37,7 @@ func roles() []role {
 				"import", "claim", "draw", "heartbeat", "describe", "export", "scan_pass", "mark_clean", "attention",
 				"cas_placement", "rate",
 				"release", "settle", "stats", "fence", "stop_move", "keep_document",
-				"begin_term", "raise_term",
+				"begin_term", "raise_term", "accept_identity",
 			},
 			// The last four are for scanner doctor; info also tells whether Redis keeps what it
 			// acknowledges.

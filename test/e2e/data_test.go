@@ -26,7 +26,7 @@ func TestALossIsReportedUntilSomebodyAcceptsIt(t *testing.T) {
 	later := producer.Request{Topic: "orders", ID: "later", When: producer.In(time.Hour)}
 	_, err := w.recorder.Client.Schedule(t.Context(), later)
 	check.OK(t, err)
-	identity := func() string { return w.redis.Get(t.Context(), w.settings.RedisPrefix+":identity").Val() }
+	identity := func() string { return w.redis.HGet(t.Context(), w.settings.RedisPrefix+":identity", "value").Val() }
 	wait.For(t, "the identity in Consul", rarely(func() bool {
 		pair, _, err := w.kv().Get(w.settings.ConsulPrefix+"/identity/"+w.settings.RedisPrefix, nil)
 		return err == nil && pair != nil && string(pair.Value) == identity()
