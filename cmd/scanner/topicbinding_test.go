@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/consul/api"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/balance"
@@ -269,4 +270,24 @@ func TestRemovalTellsOfTheIntake(t *testing.T) {
 		t.Error("the queue is still bound")
 	}
 	o.wants(cli.NotFound, "", "topic", "rm", "orders", "--yes", "--unbind-intake")
+}
+
+// TestDoctorSaysThatOldIntakesAreNotChecked: without Consul there is no history. A history
+// that can't be read is named.
+func TestDoctorSaysThatOldIntakesAreNotChecked(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['%s']}\ntopics: {orders: {intake: {exchange: x}}}\n",
+		servertest.RabbitMQ(t)))
+	o.finds("without consul", "old intakes", "not_checked: without consul no earlier settings are known")
+	addr, prefix := servertest.Consul(t)
+	o = newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix,
+		servertest.RabbitMQ(t)))
+	o.puts(map[string]string{"orders": "{intake: {exchange: x}}"})
+	client, _ := o.consul()
+	pair := &api.KVPair{Key: prefix + "/history/orders", Value: []byte("no history")}
+	if _, err := client.KV().Put(pair, nil); err != nil {
+		t.Fatal(err)
+	}
+	o.finds("with a broken history", "old queues and intakes", "not_checked: the history of documents: history of topic "+
+		"orders can't be read")
 }

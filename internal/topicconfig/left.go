@@ -58,7 +58,7 @@ func deleteBinding(b config.Binding, vhost, key string) string {
 		"properties_key=%s", vhost, b.Exchange, b.Queue, key)
 }
 
-// Left is what earlier documents of a topic left bound at the broker.
+// Left has the bindings that earlier documents of a topic left at the broker.
 type Left struct {
 	Bindings []config.Binding
 	Intakes  []config.LeftIntake
