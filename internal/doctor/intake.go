@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -167,19 +165,10 @@ func intakeArguments(in config.Intake) string {
 		`"x-dead-letter-exchange":"%s","x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"}`, in.Refused())
 }
 
-// examineSharedIntakes reports queues that several topics take messages from: one of them
-// would get all.
-func examineSharedIntakes(r *report, docs map[string]config.Topic) {
-	topics := map[string][]string{} // by queue
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		if t := docs[name]; t.TakesIn() {
-			topics[t.Intake.Queue] = append(topics[t.Intake.Queue], name)
-		}
-	}
-	for _, queue := range slices.Sorted(maps.Keys(topics)) {
-		if names := topics[queue]; len(names) > 1 {
-			r.fail("topic "+names[0]+" intake queue", "give each topic an intake.queue of its own",
-				"topics %s take messages from the same queue %s: one of them gets all", strings.Join(names, ", "), queue)
-		}
+// examineConflicts reports circles of topics, and queues of an intake that other topics use.
+func examineConflicts(r *report, docs map[string]config.Topic) {
+	for _, c := range config.Conflicts(docs) {
+		r.fail("topic "+c.Topic+" "+strings.Replace(c.Key, ".", " ", 1), "set "+c.Key+" of one of the topics to another name",
+			"%s", c.Problem)
 	}
 }
