@@ -160,9 +160,13 @@ chaos: servers compiler ## Inject every fault, then mix faults at random (SOAK=2
 compiler:
 	@type -P cc >/dev/null || { $(call apt-install,gcc libc6-dev); }
 
+# With SUITE, the servers are those of another suite of Debian, unpacked as for compat.
+suite-folder = $(cache)/compat/$(SUITE)-$(shell cksum <test/compat/suite.sh | cut -d ' ' -f 1)
+
 .PHONY: clients
-clients: brokers client-libraries withservers ## Delay messages with clients in Python, Node.js, PHP and Java, and with Celery and Symfony; fails if one can't be installed
-	$(withservers) -- go test -tags clients -count 1 -v -timeout 20m ./test/clients
+clients: brokers client-libraries withservers $(if $(SUITE),mmdebstrap) ## Delay messages with clients in Python, Node.js, PHP and Java, and with Celery and Symfony; fails if one can't be installed (SUITE=sid)
+	$(if $(SUITE),test/compat/suite.sh $(SUITE) $(suite-folder))
+	$(if $(SUITE),DUEFLEET_SERVERS=$(suite-folder)/redis) $(withservers) -- go test -tags clients -count 1 -v -timeout 20m ./test/clients
 
 .PHONY: client-libraries
 client-libraries: # for test/clients

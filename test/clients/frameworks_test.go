@@ -5,6 +5,7 @@ package clients_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -135,20 +136,21 @@ func compareArrivals(t *testing.T, lines []string, retries int) {
 	t.Logf("the latest of %d messages came %s after its delay", len(lines), latest)
 }
 
-// TestTheDeclarationOfThePluginIsRefused: a framework that declares the intake's exchange
-// as one of the plugin's loses its connection, with the error that the page names.
+// TestTheDeclarationOfThePluginIsRefused: RabbitMQ answers a framework that declares the
+// intake's exchange as one of the plugin's, or with another type, as the page says. Versions
+// differ in the code for an unknown type.
 func TestTheDeclarationOfThePluginIsRefused(t *testing.T) {
 	url := startFleet(t, nil)
 	bindWitness(t, servertest.Channel(t, url))
-	for _, c := range []struct {
-		kind string
-		code int
-	}{{"x-delayed-message", amqp.CommandInvalid}, {"direct", amqp.PreconditionFailed}} {
+	for kind, codes := range map[string][]int{
+		"x-delayed-message": {amqp.CommandInvalid, amqp.PreconditionFailed},
+		"direct":            {amqp.PreconditionFailed},
+	} {
 		broker := servertest.Channel(t, url)
-		err := broker.ExchangeDeclare(intake, c.kind, true, false, false, false, amqp.Table{"x-delayed-type": "topic"})
+		err := broker.ExchangeDeclare(intake, kind, true, false, false, false, amqp.Table{"x-delayed-type": "topic"})
 		var refused *amqp.Error
-		if !errors.As(err, &refused) || refused.Code != c.code {
-			t.Errorf("to declare the intake's exchange as %s: %v, want the code %d", c.kind, err, c.code)
+		if !errors.As(err, &refused) || !slices.Contains(codes, refused.Code) {
+			t.Errorf("to declare the intake's exchange as %s: %v, want one of the codes %d", kind, err, codes)
 		}
 	}
 }
