@@ -168,14 +168,16 @@ compiler:
 	@type -P cc >/dev/null || { $(call apt-install,gcc libc6-dev); }
 
 .PHONY: clients
-clients: brokers client-libraries withservers ## Delay messages with clients in Python, Node.js, PHP and Java; fails if one can't be installed
-	$(withservers) -- go test -tags clients -count 1 -v -timeout 20m ./test/clients
+clients: brokers client-libraries withservers $(if $(PAIR),mmdebstrap) ## Delay messages with clients in Python, Node.js, PHP and Java, and with Celery and Symfony; fails if one can't be installed (PAIR=sid-redis)
+	$(if $(PAIR),test/compat/on.sh $(cache)/compat $(PAIR)) $(withservers) -- go test -tags clients -count 1 -v -timeout 20m ./test/clients
 
 .PHONY: client-libraries
 client-libraries: # for test/clients
 	@missing=(); \
 	/usr/bin/python3 -c 'import pika' 2>/dev/null || missing+=(python3-pika); \
+	/usr/bin/python3 -c 'import celery, kombu' 2>/dev/null || missing+=(python3-celery python3-kombu); \
 	php -r 'exit(class_exists("AMQPConnection") ? 0 : 1);' >/dev/null 2>&1 || missing+=(php-cli php-amqp); \
+	[ -e /usr/share/php/Symfony/Component/Messenger/Bridge/Amqp/autoload.php ] || missing+=(php-symfony-messenger php-symfony-amqp-messenger); \
 	[ -e /usr/share/java/amqp-client.jar ] || missing+=(librabbitmq-client-java); \
 	[ -e /usr/share/java/slf4j-nop.jar ] || missing+=(libslf4j-java); \
 	type -P javac >/dev/null || missing+=(default-jdk-headless); \
