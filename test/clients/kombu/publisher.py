@@ -19,6 +19,7 @@ def headers(n, delay):
         "no": False,
         "number": n,
         "negative": -n,
+        "large": 2**40 + n,
         "double": 12.34,
         "decimal": decimal.Decimal("12.34"),
         "time": datetime.datetime(2026, 1, 29, 12, 0, 0),
