@@ -198,8 +198,8 @@ func (p *Publisher) abandonAll(reason string) {
 }
 
 // openChannel opens a channel for the route. It takes little longer than the connect
-// timeout at most. prepared is true if another channel of this connection has made the
-// route's exchange and queue: a queue that answers nothing must not hold up the channel.
+// timeout at most. prepared is true if another channel of this connection has made what the
+// route declares. Then openChannel declares nothing, because a queue may answer nothing.
 func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, prepared bool) (*channel, error) {
 	if err := r.check(); err != nil {
 		return nil, err
