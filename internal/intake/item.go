@@ -67,9 +67,10 @@ type item struct {
 	entry    shard.Entry // of a task to store
 
 	refusal *refusal
-	code    string // "" until it is carried out
-	dueAt   int64  // of the answer, in Unix ms; 0: none
-	done    bool   // only the ack is left
+	code    string                     // "" until it is carried out
+	dueAt   int64                      // of the answer, in Unix ms; 0: none
+	answer  *amqp.DeferredConfirmation // nil until an answer is published
+	done    bool                       // only the ack is left
 }
 
 const (
