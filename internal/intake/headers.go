@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -69,16 +70,20 @@ func (d due) deliveredHeaders(headers map[string]any) {
 	}
 }
 
-// negative returns -ms in the integer type in which ms was published, or in the next wider
-// signed one if ms was unsigned. Other types become an int64.
+// negative returns -ms in the signed integer type in which ms was published, or in the next
+// wider one if ms was unsigned. Of other types it makes an int32 if ms fits, because some
+// clients read each int64 as unsigned.
 func negative(ms int64, published any) any {
 	switch published.(type) {
 	case int8:
-		return int8(-ms) //nolint:gosec // ms was an int8 above 0, as in the cases below
+		return int8(-ms) //nolint:gosec // ms was an int8 above 0, as in the next case
 	case int16, uint8:
 		return int16(-ms) //nolint:gosec // see above
-	case int32, uint16:
-		return int32(-ms) //nolint:gosec // see above
+	case int64:
+		return -ms
+	}
+	if ms <= math.MaxInt32 {
+		return int32(-ms)
 	}
 	return -ms
 }
