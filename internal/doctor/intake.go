@@ -46,13 +46,33 @@ func (b *broker) examineIntakeExchange(ctx context.Context, r *report, name stri
 	case notFound(err):
 		r.fail(check, b.declare("exchange", "name="+in.Exchange+" type="+in.Type), "%v", err)
 	case refusedWith(err, amqp.PreconditionFailed):
-		r.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
-			"exchange %s is there and differs from the settings: %v", in.Exchange, err)
+		differentExchange(r, check, t, err)
 	case refusedWith(err, amqp.AccessRefused):
 		r.unchecked(check, "exchange %s is there; user %s may not declare it, so its type isn't known", in.Exchange,
 			b.uri.Username)
 	default:
 		b.refuse(ctx, r, check, "exchange "+in.Exchange, err)
+	}
+}
+
+// differentExchange reports what differs in an exchange that is there. If scanners don't
+// declare it, only its type matters.
+func differentExchange(r *report, check string, t config.Topic, err error) {
+	in := t.Intake
+	d, _ := differenceIn(err)
+	switch {
+	case d.name == "" || d.name == "type":
+		r.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
+			"exchange %s is there and differs from the settings: %v", in.Exchange, err)
+	case t.Declare == nil:
+		r.ok(check, "exchange %s is there, of type %s", in.Exchange, in.Type)
+	default:
+		fix := "delete exchange " + in.Exchange + " once nobody publishes to it, so that a scanner makes it again, or set " +
+			"intake.exchange to another name"
+		if d.name == "alternate-exchange" {
+			fix += "; a policy can set its alternate exchange"
+		}
+		r.fail(check, fix, "exchange %s is there with another %s than scanners declare: %v", in.Exchange, d.name, err)
 	}
 }
 
