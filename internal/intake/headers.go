@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/duefleet/duefleet/internal/amqpframe"
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/didyoumean"
 	"github.com/duefleet/duefleet/task"
 )
@@ -56,6 +58,22 @@ func nearest(name string) string {
 		name = HeaderDelay
 	}
 	return "; did you mean " + name + "?"
+}
+
+// restoreExpiration gives a message that was refused and published again its expiration,
+// unless it has one. The user-id of a refused message stays a header: any publisher can set
+// it, and RabbitMQ checks only the property.
+func restoreExpiration(m *amqpmsg.Message) error {
+	value, there := m.Headers[HeaderExpiration]
+	if !there || m.Properties.Expiration != "" {
+		return nil
+	}
+	text, _ := text(value)
+	if _, err := strconv.ParseUint(text, 10, 32); err != nil {
+		return fmt.Errorf("header %s: must be text with a number of milliseconds below 2^32", HeaderExpiration)
+	}
+	m.Properties.Expiration = text
+	return nil
 }
 
 // deliveredHeaders removes what was meant for duefleet and reverses the sign of a delay.

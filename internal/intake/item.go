@@ -192,6 +192,9 @@ func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	if err := hop.check(); err != nil {
 		return &refusal{refusedLoop, err}
 	}
+	if err := restoreExpiration(&m); err != nil {
+		return &refusal{refusedHeaders, err}
+	}
 	it.due.deliveredHeaders(m.Headers)
 	it.entry = shard.Entry{ID: it.id, When: it.due.when, IfAbsent: it.verb == IfAbsent,
 		IfPresent: it.verb == IfPresent}
