@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -56,4 +57,47 @@ func (o *operator) ok(err error) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
+}
+
+// TestDoctorNamesWhatDiffersInAnIntakesQueue: a queue that is made by hand needs some of the
+// arguments. One that scanners declare needs all of them.
+func TestDoctorNamesWhatDiffersInAnIntakesQueue(t *testing.T) {
+	t.Parallel()
+	o, ch := newIntakeOperator(t)
+	const orders, bills = "topic orders intake arguments", "topic bills intake arguments"
+	o.finds("no queue", orders, "")
+	o.finds("no queue", bills, "")
+	made := func(queue string, arguments amqp.Table) {
+		t.Helper()
+		_, err := ch.QueueDelete(queue, false, false, false)
+		o.ok(err)
+		_, err = ch.QueueDeclare(queue, true, false, false, false, arguments)
+		o.ok(err)
+	}
+	quorum := func(more amqp.Table) amqp.Table {
+		all := amqp.Table{"x-queue-type": "quorum", "x-single-active-consumer": true, "x-delivery-limit": int32(1<<31 - 1),
+			"x-dead-letter-exchange": "b.refused"}
+		maps.Copy(all, more)
+		maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+		return all
+	}
+	made("o", quorum(amqp.Table{"x-dead-letter-exchange": "o.refused", "x-dead-letter-strategy": "at-least-once",
+		"x-overflow": "reject-publish"}))
+	o.finds("as scanners declare it", orders, "ok: queue o has the arguments with which scanners declare it")
+	made("o", quorum(amqp.Table{"x-max-length": int64(5)}))
+	o.finds("others", orders, "fail: queue o differs from what scanners declare, and they can't take messages from it: "+
+		"x-dead-letter-exchange is 'b.refused', x-dead-letter-strategy is none, "+
+		"x-max-length is the value '5' of type 'long', x-overflow is none -> ")
+	made("b", quorum(amqp.Table{"x-max-length": int64(5)}))
+	o.finds("by hand", bills, "ok: queue b has the arguments that an intake needs")
+	made("b", quorum(amqp.Table{"x-single-active-consumer": nil}))
+	o.finds("no single consumer", bills, "fail: queue b lacks what an intake needs: x-single-active-consumer is none: "+
+		"messages of one ID may overtake each other -> declare it again, once it is empty: rabbitmqadmin ")
+	made("b", quorum(amqp.Table{"x-delivery-limit": int32(20), "x-dead-letter-exchange": nil}))
+	o.finds("a delivery limit", bills, "warn: queue b lacks what an intake needs: x-dead-letter-exchange is none: a "+
+		"message whose expiration ends there is lost; x-delivery-limit is '20': ")
+	made("b", amqp.Table{"x-single-active-consumer": true, "x-dead-letter-exchange": "b.refused"})
+	o.finds("a classic queue has no limit", bills, "ok: ")
+	o.finds("by hand", "topic bills intake binding", "not_checked: AMQP can't tell whether queue b is bound to exchange b")
+	o.finds("declared", "topic orders intake binding", "")
 }

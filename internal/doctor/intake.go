@@ -18,7 +18,9 @@ func (b *broker) examineIntake(ctx context.Context, r *report, name string, t co
 		return
 	}
 	b.examineIntakeExchange(ctx, r, name, t, running)
-	b.examineIntakeQueue(ctx, r, name, t, running)
+	if b.examineIntakeQueue(ctx, r, name, t, running) {
+		b.examineIntakeArguments(ctx, r, name, t)
+	}
 	b.examineRefused(ctx, r, name, t, running)
 	if alarm != "" {
 		r.unchecked("topic "+name+" intake rights", "RabbitMQ blocks publishers, so publishing can't be tried")
@@ -76,7 +78,8 @@ func differentExchange(r *report, check string, t config.Topic, err error) {
 	}
 }
 
-func (b *broker) examineIntakeQueue(ctx context.Context, r *report, name string, t config.Topic, running bool) {
+// examineIntakeQueue returns whether the queue is there.
+func (b *broker) examineIntakeQueue(ctx context.Context, r *report, name string, t config.Topic, running bool) bool {
 	check, in := "topic "+name+" intake queue", t.Intake
 	found, err := b.queue(ctx, in.Queue)
 	switch {
@@ -93,6 +96,7 @@ func (b *broker) examineIntakeQueue(ctx context.Context, r *report, name string,
 	default:
 		b.refuse(ctx, r, check, "queue "+in.Queue, err)
 	}
+	return err == nil
 }
 
 // examineRefused reports whether messages that no task could be made of wait.
@@ -177,12 +181,6 @@ func (b *broker) madeLater(r *report, check, what string, t config.Topic, runnin
 func refusedWith(err error, code int) bool {
 	var refusal *amqp.Error
 	return errors.As(err, &refusal) && refusal.Code == code
-}
-
-// intakeArguments returns the arguments with which a scanner declares the queue, as JSON.
-func intakeArguments(in config.Intake) string {
-	return fmt.Sprintf(`{"x-queue-type":"quorum","x-single-active-consumer":true,"x-delivery-limit":2147483647,`+
-		`"x-dead-letter-exchange":"%s","x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"}`, in.Refused())
 }
 
 // examineConflicts reports circles of topics, and queues of an intake that other topics use.
