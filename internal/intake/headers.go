@@ -89,8 +89,8 @@ func (d due) deliveredHeaders(headers map[string]any) {
 }
 
 // negative returns -ms in the signed integer type in which ms was published, or in the next
-// wider one if ms was unsigned. Of other types it makes an int32 if ms fits, because some
-// clients read each int64 as unsigned.
+// wider one if ms was unsigned. Other types become an int32 if ms fits, because some clients
+// read each int64 as unsigned.
 func negative(ms int64, published any) any {
 	switch published.(type) {
 	case int8:
