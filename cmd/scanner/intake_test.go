@@ -109,6 +109,7 @@ func TestTopicsThatShareAnIntakesQueueAreRefused(t *testing.T) {
 		"intake.exchange=bills")
 
 	o.puts(map[string]string{"orders": "{intake: {exchange: x, queue: q}}"})
+	o.wants(cli.Failed, "bills: intake.queue: "+shared, "check")
 	if got := o.found("topic bills intake queue"); !strings.Contains(got, "fail: "+shared) {
 		t.Errorf("doctor: %s", got)
 	}

@@ -27,15 +27,16 @@ func TestSetTellsOfTheBindingThatItLeaves(t *testing.T) {
 		"arrives in both queues"
 	const unbind = "unbind it: scanner topic set orders --unbind-old\n"
 	for assignments, told := range map[string]bool{
-		"declare.queue=new.due":                             true,
-		"declare.queue=new.due declare.type=fanout":         true,
-		"declare.queue=new.due routing_key=k":               false,
-		"declare.queue=new.due exchange=other":              false,
-		"declare.queue_type=classic":                        false,
-		"declare=":                                          false,
-		"declare.queue=new.due exchange=orders rate=5":      true,
-		"declare.queue=orders.due rate=7":                   false,
-		"routing_key=k declare.type=fanout declare.queue=q": true,
+		"declare.queue=new.due":                              true,
+		"declare.queue=new.due declare.type=fanout":          true,
+		"declare.queue=new.due routing_key=k":                false,
+		"declare.queue=new.due exchange=other":               false,
+		"declare.queue_type=classic":                         false,
+		"declare=":                                           false,
+		"declare.queue=new.due exchange=orders rate=5":       true,
+		"declare.queue=orders.due rate=7":                    false,
+		"routing_key=k declare.type=fanout declare.queue=q":  true,
+		"routing_key=k declare.queue=q declare.type=headers": true,
 	} {
 		code, text := o.call(append([]string{"topic", "set", "orders", "--dry-run"}, strings.Fields(assignments)...)...)
 		if code != cli.Done || strings.Contains(text, left) != told || strings.Contains(text, unbind) != told {

@@ -10,7 +10,7 @@ type Binding struct {
 // LeftBindings returns bindings from earlier settings of a topic that still send its
 // messages to another queue than the one declared now. They exist because scanners bind a
 // new queue but never unbind the old one. An earlier binding counts if its routing key is
-// the same as now, or if the exchange is a fanout exchange. LeftBindings doesn't match
+// the same as now, or if the exchange's type ignores keys. LeftBindings doesn't match
 // the patterns of a topic exchange.
 func LeftBindings(earlier []Topic, now Topic) (left []Binding) {
 	for _, t := range earlier {
@@ -19,12 +19,16 @@ func LeftBindings(earlier []Topic, now Topic) (left []Binding) {
 			continue
 		}
 		b := Binding{t.Exchange, t.Declare.Queue, t.RoutingKey}
-		if (t.RoutingKey == now.RoutingKey || now.Declare.Type == "fanout") && !slices.Contains(left, b) {
+		if (t.RoutingKey == now.RoutingKey || ignoresKeys(*now.Declare)) && !slices.Contains(left, b) {
 			left = append(left, b)
 		}
 	}
 	return left
 }
+
+// ignoresKeys reports whether the exchange sends every message to the declared queue,
+// whatever its routing key.
+func ignoresKeys(d Declare) bool { return d.Type == "fanout" || d.Type == "headers" }
 
 // LeftIntake is the exchange of an earlier intake, with a queue that stays bound to it.
 type LeftIntake struct {

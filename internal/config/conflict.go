@@ -29,15 +29,6 @@ func Conflicts(topics map[string]Topic, names ...string) (found []Conflict) {
 	return append(circleConflicts(topics, about), queueConflicts(topics, about)...)
 }
 
-// FindCircle returns the first circle among topics, by name, as a Conflict; nil if there is
-// none.
-func FindCircle(topics map[string]Topic) error {
-	if found := circleConflicts(topics, func(string) bool { return true }); len(found) > 0 {
-		return found[0]
-	}
-	return nil
-}
-
 func circleConflicts(topics map[string]Topic, about func(topic string) bool) (found []Conflict) {
 	at := map[string][]string{}
 	takers := slices.Sorted(maps.Keys(topics))

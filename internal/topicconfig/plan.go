@@ -200,6 +200,8 @@ func (p Plan) added() (key string, format int) {
 	switch {
 	case adds(func(t config.Topic) bool { return t.Intake != nil }):
 		return "intake", config.FormatIntake
+	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.Type == "headers" }):
+		return "declare.type=headers", config.FormatIntake
 	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.DeadLetter != "" }):
 		return "declare.dead_letter", config.FormatDeadLetter
 	}
