@@ -148,6 +148,9 @@ func (c *claiming) carryOut(ctx context.Context) {
 		return
 	}
 	t.metrics.Claim.Observe(c.heard.Sub(c.asked).Seconds())
+	if len(c.batch.Tasks) > 0 {
+		t.found(c.heard)
+	}
 	t.health.Works(ctx, c.at.shard, "claim")
 	c.reserve(len(c.batch.Tasks)+len(c.batch.Bad), bytesOf(c.batch.Tasks))
 	w.unused(ctx, c.claim.Limit-len(c.batch.Tasks))

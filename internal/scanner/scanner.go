@@ -80,7 +80,8 @@ type Scanner struct {
 	tracker      problem.Tracker // of what the heartbeats report
 
 	requests requests
-	moving   reshard.Step // shared by all topics
+	moving   reshard.Step  // shared by all topics
+	quiet    time.Duration // defaultQuiet, except in tests
 	started  time.Time
 	support  errgroup.Group // what serves until over is closed
 	over     chan struct{}  // closed when serving ends, the last thing of all
@@ -97,7 +98,7 @@ func New(cfg Config) (*Scanner, error) {
 		cfg.Moving = cfg.Store
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes),
-		moving: reshard.NewStep(), over: make(chan struct{}), routers: router.New(cfg.Store)}
+		moving: reshard.NewStep(), quiet: defaultQuiet, over: make(chan struct{}), routers: router.New(cfg.Store)}
 	if err := s.connect(); err != nil {
 		return nil, err
 	}

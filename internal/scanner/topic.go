@@ -55,7 +55,12 @@ type topic struct {
 
 	stopped atomic.Bool               // no more claims.
 	limited atomic.Pointer[time.Time] // when the rate last held tasks back; nil: never
+	claimed atomic.Pointer[time.Time] // when a claim last found tasks; nil: never
+	quiet   time.Duration             // defaultQuiet, except in tests
 }
+
+// defaultQuiet is how long claims must find nothing until a topic is idle.
+const defaultQuiet = 10 * time.Second
 
 // newTopic puts a topic together and starts nothing.
 func (s *Scanner) newTopic(doc config.Document) *topic {
@@ -68,6 +73,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
 		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: wake.NewSignal(),
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
+		quiet: s.quiet,
 	}
 	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error,
 		unsettled: ratelog.New(log, slog.LevelWarn, "outcomes not written to redis, trying again")}
@@ -151,13 +157,33 @@ func (t *topic) announce(ctx context.Context) {
 }
 
 // scale returns how many workers this scanner runs for the topic, and how many tickets
-// each of them draws per tick. Both are 0 before there is a placement.
+// each of them draws per tick. Both are 0 before there is a placement. In an idle topic one
+// worker draws the tickets of all (docs/adr/0025). While tasks move it isn't idle, because
+// each worker moves some.
 func (t *topic) scale() (workers, tickets int) {
 	p, _ := t.resharder.Known()
 	if p.Epoch == 0 {
 		return 0, 0
 	}
-	return balance.Scale(t.inForce.settings().Workers, p.Scanned(), t.live())
+	s := t.inForce.settings()
+	workers, tickets = balance.Scale(s.Workers, p.Scanned(), t.live())
+	last := t.claimed.Load()
+	if s.Workers > 0 || p.Phase == shard.Migrating || last != nil && time.Since(*last) < t.quiet {
+		return workers, tickets
+	}
+	tickets = min(workers*tickets, p.Scanned())
+	if last == nil || time.Since(*last) > t.quiet+2*s.Tick { // until then the first worker draws all of them
+		workers = 1
+	}
+	return workers, tickets
+}
+
+// found notes that a claim found tasks. The first one after a quiet time starts the other
+// workers.
+func (t *topic) found(at time.Time) {
+	if last := t.claimed.Swap(&at); last == nil || at.Sub(*last) > t.quiet {
+		t.inForce.changed.Fire()
+	}
 }
 
 func (t *topic) workers() int {

@@ -124,6 +124,29 @@ func TestFewWorkersPollManyShards(t *testing.T) {
 	}
 }
 
+// TestAnIdleTopicHasOneWorker, which polls all shards, so that a task leaves at once although
+// a tick lasts for ten seconds. The first tasks start the others, and they leave again.
+func TestAnIdleTopicHasOneWorker(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 10s", "shards: 4")}, nil)
+	l.quiet = time.Minute
+	l.start()
+	workers := func(want float64) {
+		t.Helper()
+		wait.For(t, fmt.Sprint(want, " workers"), func() bool { return l.value("duefleet_workers") == want })
+	}
+	workers(1)
+	l.spread(1, 0, 1, 2, 3)
+	l.forwards(4)
+	workers(5)
+	long := time.Now().Add(-2 * time.Minute)
+	l.served("orders").topic.claimed.Store(&long)
+	l.write(map[string]string{"orders": declaring("orders", "tick: 20ms", "shards: 4")})
+	workers(1)
+	l.spread(1, 0, 1, 2, 3)
+	l.forwards(8)
+}
+
 // TestManyShardsChange: each shard gets a mover. The change ends with every task in its
 // place.
 func TestManyShardsChange(t *testing.T) {
