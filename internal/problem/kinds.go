@@ -12,6 +12,7 @@ const (
 	RedisFull            Kind = "redis_full"
 	RedisUnsafe          Kind = "redis_unsafe"
 	DataLost             Kind = "data_lost"
+	ClockOffset          Kind = "clock_offset"
 	RabbitMQUnreachable  Kind = "rabbitmq_unreachable"
 	RabbitMQBlocked      Kind = "rabbitmq_blocked"
 	ExchangeMissing      Kind = "exchange_missing"
@@ -53,6 +54,8 @@ const (
 	Late    Effect = "late"    // they wait, and none is lost.
 	Refused Effect = "refused" // producers can't store them.
 	Lost    Effect = "lost"    // acknowledged tasks may be lost.
+	// Mistimed: they leave at a wrong time.
+	Mistimed Effect = "early or late"
 )
 
 // row describes a kind. advice is safe: it loses no task. anchor is a heading of
@@ -83,6 +86,8 @@ func serverRows() []row {
 			"DuefleetRedisUnsafe"},
 		{DataLost, Broken, Lost, "restore the data, or schedule the tasks again; then run scanner data accept",
 			"duefleetdatalost", "DuefleetDataLost"},
+		{ClockOffset, Degraded, Mistimed, "set the wrong clock right: Redis's, or this machine's", "duefleetclockoffset",
+			"DuefleetClockOffset DuefleetScannerClock"},
 		{RabbitMQUnreachable, Broken, Late, "start RabbitMQ, or look at this scanner's network, vhost and password",
 			"duefleetrabbitmqdown", "DuefleetRabbitMQDown"},
 		{RabbitMQBlocked, Broken, Late, "free memory or disk of RabbitMQ", "duefleetrabbitmqblocked",

@@ -20,6 +20,7 @@ func (s *Scanner) observe() error {
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
 		{Name: "memory", Probe: s.roomInRedis},
 		{Name: "data", Probe: s.dataKept},
+		{Name: "clock", Probe: s.clockAgrees},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
 		{Name: "source", Probe: s.ownSource},

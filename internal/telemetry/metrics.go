@@ -36,6 +36,7 @@ type Metrics struct {
 
 	Errors      *prometheus.CounterVec `metric:"errors_total" label:"operation" help:"Errors after which the scanner went on, by operation."`
 	RedisUnsafe *prometheus.GaugeVec   `metric:"redis_unsafe" label:"reason" help:"1 while Redis is set to lose tasks that it acknowledged; the reason is eviction or persistence. Absent if unknown."`
+	ClockOffset *prometheus.GaugeVec   `metric:"redis_clock_offset_seconds" help:"How far Redis's clock is ahead of this machine's; negative if it is behind. In a Redis Cluster, of the master with the largest offset. Absent if unknown."`
 	ConsulUp    *prometheus.GaugeVec   `metric:"consul_up" help:"1 while Consul answers. Absent if Consul is not configured."`
 
 	shardSeries int // a topic with more shards has one series for all of them
@@ -78,6 +79,12 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int, build Build) (*Metri
 // settings. reason is one of a few constants. The first call makes the series appear.
 func (m *Metrics) SetRedisUnsafe(reason string, yes bool) {
 	m.RedisUnsafe.WithLabelValues(reason).Set(oneIf(yes))
+}
+
+// SetClockOffset records how far Redis's clock is ahead of this machine's. The first call
+// makes the series appear.
+func (m *Metrics) SetClockOffset(ahead time.Duration) {
+	m.ClockOffset.WithLabelValues().Set(ahead.Seconds())
 }
 
 // SetConsulUp records whether Consul answers. Call it only if Consul is configured: the
