@@ -10,6 +10,7 @@ const (
 	RedisUnreachable     Kind = "redis_unreachable"
 	RedisRefuses         Kind = "redis_refuses"
 	RedisFull            Kind = "redis_full"
+	RedisNearlyFull      Kind = "redis_nearly_full"
 	RedisUnsafe          Kind = "redis_unsafe"
 	DataLost             Kind = "data_lost"
 	ClockOffset          Kind = "clock_offset"
@@ -83,6 +84,8 @@ func serverRows() []row {
 		{RedisFull, Broken, Refused, "raise maxmemory, or remove what isn't needed from this Redis", "duefleetredisfull",
 			"DuefleetRedisFull"},
 		{RedisUnsafe, Notice, Lost, "run the commands that scanner doctor prints", "duefleetredisunsafe",
+		{RedisNearlyFull, Degraded, None, "raise maxmemory before it is reached, or remove what isn't needed",
+			"duefleetredisnearlyfull", "DuefleetRedisNearlyFull"},
 			"DuefleetRedisUnsafe"},
 		{DataLost, Broken, Lost, "restore the data, or schedule the tasks again; then run scanner data accept",
 			"duefleetdatalost", "DuefleetDataLost"},

@@ -60,7 +60,7 @@ func (s *Scanner) atWork() telemetry.Result {
 // may lose tasks doesn't fail it: all other scanners have the same problem.
 func (s *Scanner) redisUp() telemetry.Result {
 	found := slices.Concat(s.unanswered(), slices.DeleteFunc(s.redisProblems(), func(p problem.Problem) bool {
-		return p.Kind == problem.RedisFull
+		return p.Kind == problem.RedisFull || p.Kind == problem.RedisNearlyFull
 	}))
 	for _, v := range s.reloader.all() {
 		found = append(found, v.topic.redisProblems()...)
@@ -73,7 +73,7 @@ func (s *Scanner) redisUp() telemetry.Result {
 	return telemetry.Probed("answers", found...)
 }
 
-// roomInRedis fails while Redis refuses new tasks. Stored ones are delivered, and all
+// roomInRedis fails while Redis refuses new tasks, or soon will. Stored ones are delivered, and all
 // scanners have the same problem, so the check isn't required.
 func (s *Scanner) roomInRedis() telemetry.Result {
 	return telemetry.Probed("redis takes new tasks", s.fullProblems()...)
