@@ -22,6 +22,7 @@ const (
 	ShardUnserved        Kind = "shard_unserved"
 	ConsulAway           Kind = "consul_away"
 	ConsulRefuses        Kind = "consul_refuses"
+	CertificateExpiring  Kind = "certificate_expiring"
 	SourceAway           Kind = "source_away"
 	OtherSource          Kind = "other_source"
 	DocumentRefused      Kind = "document_refused"
@@ -107,6 +108,8 @@ func serverRows() []row {
 			"DuefleetConsulDown"},
 		{ConsulRefuses, Notice, None, "give the scanner a token that has the rights in the text", "duefleetconsuldown",
 			"none: delivery goes on without it"},
+		{CertificateExpiring, Degraded, None, "renew the certificate", "duefleetcertificateexpires",
+			"DuefleetCertificateExpires DuefleetCertificateEnds"},
 	}
 }
 

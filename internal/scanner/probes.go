@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,6 +29,10 @@ func (s *Scanner) observe() error {
 	if s.registration != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
 	}
+	certificates := s.observeCertificates()
+	if len(s.certificates.files) > 0 {
+		checks = append(checks, telemetry.Check{Name: "certificates", Probe: s.certificatesLast})
+	}
 	admin, err := telemetry.NewServer(telemetry.ServerConfig{
 		Listen: s.cfg.Settings.Admin.Listen, Instance: s.cfg.Instance, Registry: s.cfg.Registry, Checks: checks, Log: s.log,
 	})
@@ -40,10 +45,7 @@ func (s *Scanner) observe() error {
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Registry.Register(collector); err != nil {
-		return err
-	}
-	return s.observeCertificates()
+	return errors.Join(s.cfg.Registry.Register(collector), certificates)
 }
 
 // atWork fails once the scanner is stopping, so that nobody waits for it to become ready.

@@ -21,7 +21,7 @@ func (s *Scanner) problems() []problem.Problem {
 		found = append(found, problem.New(problem.Stopping, "", "stopping"))
 	}
 	found = slices.Concat(found, s.redisProblems(), s.dataProblems(), s.clockProblems(), s.sourceProblems(),
-		s.reloader.problems(), s.reloader.unmade())
+		s.certificateProblems(), s.reloader.problems(), s.reloader.unmade())
 	topics := s.reloader.all()
 	if len(topics) == 0 { // else each topic says so
 		found = append(found, s.rabbitProblems()...)

@@ -77,6 +77,7 @@ type Scanner struct {
 	durability   *durability
 	identity     *identity
 	clock        *clock
+	certificates *certificates
 	sources      *sources
 	tracker      problem.Tracker // of what the heartbeats report
 
@@ -176,6 +177,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.support.Go(func() error { s.durability.watch(working); return nil })
 	s.support.Go(func() error { s.identity.watch(working); return nil })
 	s.support.Go(func() error { s.clock.watch(working); return nil })
+	s.support.Go(func() error { s.certificates.watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin",
 		s.admin.Addr())
 	watching.Go(func() error { return s.reloader.watch(working) })
