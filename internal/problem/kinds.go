@@ -84,9 +84,9 @@ func serverRows() []row {
 			"DuefleetTopicBlocked DuefleetRedisDown"},
 		{RedisFull, Broken, Refused, "raise maxmemory, or remove what isn't needed from this Redis", "duefleetredisfull",
 			"DuefleetRedisFull"},
-		{RedisUnsafe, Notice, Lost, "run the commands that scanner doctor prints", "duefleetredisunsafe",
 		{RedisNearlyFull, Degraded, None, "raise maxmemory before it is reached, or remove what isn't needed",
 			"duefleetredisnearlyfull", "DuefleetRedisNearlyFull"},
+		{RedisUnsafe, Notice, Lost, "run the commands that scanner doctor prints", "duefleetredisunsafe",
 			"DuefleetRedisUnsafe"},
 		{DataLost, Broken, Lost, "restore the data, or schedule the tasks again; then run scanner data accept",
 			"duefleetdatalost", "DuefleetDataLost"},
@@ -168,6 +168,10 @@ func (k Kind) row() row {
 	}
 	return row{kind: k, severity: Degraded}
 }
+
+// Shared reports whether problems of the kind concern the whole fleet, even if only some
+// scanners report them: a scanner that started after a loss doesn't know what was lost.
+func (k Kind) Shared() bool { return k.row().effect == Lost }
 
 // Advice returns what to do about problems of the kind; "" if this version doesn't know it.
 func (k Kind) Advice() string { return k.row().advice }
