@@ -170,7 +170,7 @@ func (k Kind) row() row {
 }
 
 // Shared reports whether problems of the kind concern the whole fleet, even if only some
-// scanners report them: a scanner that started after a loss doesn't know what was lost.
+// scanners report them. A scanner that started after a loss doesn't know what was lost.
 func (k Kind) Shared() bool { return k.row().effect == Lost }
 
 // Advice returns what to do about problems of the kind; "" if this version doesn't know it.

@@ -79,8 +79,8 @@ func TestACertificateThatEndsSoonIsReported(t *testing.T) {
 	reported("redis, ended at ")
 	writeCertificate(t, path, 8*day)
 	l.sees(false, "certificate_expiring")
-	if warned, over := l.said.of("msg=\"a certificate ends soon"), l.said.of("no certificate ends soon"); len(warned) != 1 ||
-		!strings.Contains(warned[0], "level=WARN") || len(over) != 1 {
+	warned, over := l.said.of("msg=\"a certificate ends soon"), l.said.of("no certificate ends soon")
+	if len(warned) != 1 || !strings.Contains(warned[0], "level=WARN") || len(over) != 1 {
 		t.Errorf("the log tells %q and %q", warned, over)
 	}
 }

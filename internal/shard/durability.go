@@ -49,8 +49,8 @@ type Inspection struct {
 	Memory []Memory
 }
 
-// Inspect asks the servers for their settings and their memory. What Redis doesn't tell is
-// left out, as where a service hides INFO or a line of it. The error is about a server that
+// Inspect asks the servers for their settings and their memory. It leaves out
+// everything that Redis doesn't tell, as where a service hides INFO or a line of it. The error is about a server that
 // did not answer, or that refuses this user (see Denied).
 func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
 	var mu sync.Mutex

@@ -127,7 +127,8 @@ func TestMemoryOfACluster(t *testing.T) {
 	if m, told := memoryOf("maxmemory:100\r\n"); told {
 		t.Errorf("without the used memory: %+v", m)
 	}
-	m, told := memoryOf("used_memory:95\r\nmem_not_counted_for_evict:5\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n")
+	m, told := memoryOf("used_memory:95\r\nmem_not_counted_for_evict:5\r\nmaxmemory:100\r\n" +
+		"maxmemory_policy:allkeys-lru\r\n")
 	if !told || m.Share() != 0.9 || !m.Evicts {
 		t.Errorf("with memory that doesn't count: %+v", m)
 	}
