@@ -109,7 +109,7 @@ func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
 		return nil
 	}
 	cfg := p.connection.cfg
-	own, err := dial(ctx, p.connection.renewed(conn.endpoint), cfg.Name, cfg.WriteTimeout)
+	own, err := dial(ctx, p.connection.renewed(conn.server), cfg)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestLatestURLsAndTLS(t *testing.T) {
 	}
 	wait.For(t, "the authority to be unknown", reason("certificate"))
 	set(strings.Replace(good, "guest:guest", "guest:wrong", 1), pool)
-	wait.For(t, "the password to be refused", reason("password"))
+	wait.For(t, "the password to be refused", reason("Login was refused"))
 	set("amqps://guest:guest@%zz/", pool)
 	wait.For(t, "the log to tell of a URL that can't be parsed",
 		func() bool { return strings.Contains(log.String(), "the previous ones stay in use") })
