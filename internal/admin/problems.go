@@ -26,7 +26,7 @@ func (s *Status) judge(now time.Time, topic string) {
 		return topic != "" && p.Topic != "" && p.Topic != topic
 	}))
 	for i := range s.Problems {
-		if p := &s.Problems[i]; p.Severity == problem.Broken && len(p.Nodes) > 0 && len(p.Nodes) < live {
+		if p := &s.Problems[i]; p.Severity == problem.Broken && !p.Kind.Shared() && len(p.Nodes) > 0 && len(p.Nodes) < live {
 			p.Severity = problem.Degraded // the others don't have it
 		}
 	}

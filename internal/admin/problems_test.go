@@ -47,6 +47,8 @@ func TestJudge(t *testing.T) {
 		{"a notice", func(s *Status) { says(s, problem.RedisUnsafe, "") }, "", problem.Healthy},
 		{"one of two can't deliver", func(s *Status) { says(s, problem.RabbitMQUnreachable, "orders") },
 			"scanner a: topic orders: text", problem.Degraded},
+		{"one of two knows what was lost", func(s *Status) { says(s, problem.DataLost, "") }, "scanner a: text",
+			problem.Broken},
 		{"nobody can deliver", func(s *Status) {
 			says(s, problem.RabbitMQUnreachable, "orders")
 			s.Fleet[1].Problems = s.Fleet[0].Problems

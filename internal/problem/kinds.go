@@ -10,8 +10,10 @@ const (
 	RedisUnreachable     Kind = "redis_unreachable"
 	RedisRefuses         Kind = "redis_refuses"
 	RedisFull            Kind = "redis_full"
+	RedisNearlyFull      Kind = "redis_nearly_full"
 	RedisUnsafe          Kind = "redis_unsafe"
 	DataLost             Kind = "data_lost"
+	ClockOffset          Kind = "clock_offset"
 	RabbitMQUnreachable  Kind = "rabbitmq_unreachable"
 	RabbitMQBlocked      Kind = "rabbitmq_blocked"
 	ExchangeMissing      Kind = "exchange_missing"
@@ -20,6 +22,7 @@ const (
 	ShardUnserved        Kind = "shard_unserved"
 	ConsulAway           Kind = "consul_away"
 	ConsulRefuses        Kind = "consul_refuses"
+	CertificateExpiring  Kind = "certificate_expiring"
 	SourceAway           Kind = "source_away"
 	OtherSource          Kind = "other_source"
 	DocumentRefused      Kind = "document_refused"
@@ -53,6 +56,8 @@ const (
 	Late    Effect = "late"    // they wait, and none is lost.
 	Refused Effect = "refused" // producers can't store them.
 	Lost    Effect = "lost"    // acknowledged tasks may be lost.
+	// Mistimed: they leave at a wrong time.
+	Mistimed Effect = "early or late"
 )
 
 // row describes a kind. advice is safe: it loses no task. anchor is a heading of
@@ -79,10 +84,14 @@ func serverRows() []row {
 			"DuefleetTopicBlocked DuefleetRedisDown"},
 		{RedisFull, Broken, Refused, "raise maxmemory, or remove what isn't needed from this Redis", "duefleetredisfull",
 			"DuefleetRedisFull"},
+		{RedisNearlyFull, Degraded, None, "raise maxmemory before it is reached, or remove what isn't needed",
+			"duefleetredisnearlyfull", "DuefleetRedisNearlyFull"},
 		{RedisUnsafe, Notice, Lost, "run the commands that scanner doctor prints", "duefleetredisunsafe",
 			"DuefleetRedisUnsafe"},
 		{DataLost, Broken, Lost, "restore the data, or schedule the tasks again; then run scanner data accept",
 			"duefleetdatalost", "DuefleetDataLost"},
+		{ClockOffset, Degraded, Mistimed, "set the wrong clock right: Redis's, or this machine's", "duefleetclockoffset",
+			"DuefleetClockOffset DuefleetScannerClock"},
 		{RabbitMQUnreachable, Broken, Late, "start RabbitMQ, or look at this scanner's network, vhost and password",
 			"duefleetrabbitmqdown", "DuefleetRabbitMQDown"},
 		{RabbitMQBlocked, Broken, Late, "free memory or disk of RabbitMQ", "duefleetrabbitmqblocked",
@@ -99,6 +108,8 @@ func serverRows() []row {
 			"DuefleetConsulDown"},
 		{ConsulRefuses, Notice, None, "give the scanner a token that has the rights in the text", "duefleetconsuldown",
 			"none: delivery goes on without it"},
+		{CertificateExpiring, Degraded, None, "renew the certificate", "duefleetcertificateexpires",
+			"DuefleetCertificateExpires DuefleetCertificateEnds"},
 	}
 }
 
@@ -157,6 +168,10 @@ func (k Kind) row() row {
 	}
 	return row{kind: k, severity: Degraded}
 }
+
+// Shared reports whether problems of the kind concern the whole fleet, even if only some
+// scanners report them. A scanner that started after a loss doesn't know what was lost.
+func (k Kind) Shared() bool { return k.row().effect == Lost }
 
 // Advice returns what to do about problems of the kind; "" if this version doesn't know it.
 func (k Kind) Advice() string { return k.row().advice }

@@ -15,7 +15,7 @@ import (
 type view struct {
 	log     *slog.Logger
 	metrics *telemetry.TopicMetrics
-	changed *wake.Broadcast // fires at each placement that is taken
+	changed *wake.Broadcast // fires at each placement that is taken, and when a topic is made again
 
 	mu        sync.Mutex
 	placement shard.Placement
@@ -54,8 +54,10 @@ func (v *view) relearn(known, p shard.Placement) {
 	case p.Epoch > v.placement.Epoch:
 		v.replaceKnown(p)
 	case v.placement != known:
-	case p == known:
+	case p == known && v.removed: // it was made again
 		v.removed = false
+		v.changed.Fire()
+	case p == known:
 	default:
 		v.log.WarnContext(context.Background(), "placement in redis differs from the known one",
 			"known", known.String(), "placement", p.String())

@@ -21,6 +21,18 @@ func TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater(t *testing.T) {
 			t.Fatalf("%s: knows %s, removed %v, want %s, %v", what, p, gone, want, removed)
 		}
 	}
+	fired := func(changed <-chan struct{}, want bool, what string) {
+		t.Helper()
+		got := false
+		select {
+		case <-changed:
+			got = true
+		default:
+		}
+		if got != want {
+			t.Errorf("%s: told %v, want %v", what, got, want)
+		}
+	}
 	v.learnPlacement(at(5, 4))
 	v.learnPlacement(at(3, 2))
 	v.learnPlacement(at(5, 9))
@@ -33,8 +45,13 @@ func TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater(t *testing.T) {
 	v.learnRemoved()
 	v.relearn(at(3, 2), at(3, 2))
 	knows("what was read before the newer one was known", at(5, 4), true)
+	again := v.changed.Next()
 	v.relearn(at(5, 4), at(5, 4))
 	knows("the same, read again", at(5, 4), false)
+	fired(again, true, "made again with the same placement")
+	still := v.changed.Next()
+	v.relearn(at(5, 4), at(5, 4))
+	fired(still, false, "the same, and it was there")
 	if v.lastShown(1) != at(5, 4) {
 		t.Error("forgot what a shard was shown")
 	}

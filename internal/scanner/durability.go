@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ const (
 	durabilityInterval = time.Minute
 	// durabilityTimeout bounds one of them.
 	durabilityTimeout = 5 * time.Second
+	// nearlyFull is the share of maxmemory above which Redis is nearly full.
+	nearlyFull = 0.9
 )
 
 // durability is the durability check: whether Redis is set to keep what it acknowledges. It
@@ -28,8 +31,9 @@ type durability struct {
 	log     *slog.Logger
 	every   time.Duration // durabilityInterval, except in tests
 
-	found  atomic.Pointer[[]string] // the warnings; nil: not known so far
-	silent bool                     // Redis doesn't report its settings; only watch uses it
+	found  atomic.Pointer[[]string]       // the warnings; nil: not known so far
+	memory atomic.Pointer[[]shard.Memory] // nil: not known so far
+	silent bool                           // Redis doesn't report its settings; only watch uses it
 }
 
 // warnings returns how Redis may lose tasks, as found by the last check.
@@ -45,7 +49,7 @@ func (k *durability) watch(ctx context.Context) {
 	var pause retry.Backoff
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, durabilityTimeout)
-		known, err := k.store.Warnings(limited)
+		known, err := k.store.Inspect(limited)
 		cancel()
 		switch {
 		case err != nil && !shard.Definite(err): // heartbeats report that Redis is away
@@ -54,7 +58,8 @@ func (k *durability) watch(ctx context.Context) {
 		case err != nil:
 			k.unknown(ctx, err.Error())
 		default:
-			k.recordWarnings(ctx, known)
+			k.recordWarnings(ctx, known.Warnings)
+			k.recordMemory(ctx, known.Memory)
 		}
 		pause.Reset()
 		retry.Sleep(ctx, k.every)
@@ -92,4 +97,33 @@ func (k *durability) recordWarnings(ctx context.Context, known map[shard.Warning
 	default:
 		k.log.InfoContext(ctx, "redis is set to keep tasks again")
 	}
+}
+
+// recordMemory keeps the memory of the servers, the fullest first.
+func (k *durability) recordMemory(ctx context.Context, all []shard.Memory) {
+	if len(all) == 0 {
+		return
+	}
+	before := k.nearlyFull()
+	k.memory.Store(&all)
+	k.metrics.SetRedisMemory(all[0].Used, all[0].Max)
+	switch after := k.nearlyFull(); {
+	case before == "" && after != "":
+		k.log.WarnContext(ctx, "redis is nearly full", "why", after)
+	case before != "" && after == "":
+		k.log.InfoContext(ctx, "redis is no longer nearly full")
+	}
+}
+
+// nearlyFull returns which servers will soon refuse new tasks; "" if none will.
+func (k *durability) nearlyFull() string {
+	var texts []string
+	if all := k.memory.Load(); all != nil {
+		for _, m := range *all {
+			if m.Share() > nearlyFull && !m.Evicts {
+				texts = append(texts, fmt.Sprintf("%s uses %.0f %% of its maxmemory of %d bytes", m.Addr, 100*m.Share(), m.Max))
+			}
+		}
+	}
+	return strings.Join(texts, "; ")
 }

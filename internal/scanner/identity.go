@@ -43,9 +43,8 @@ type identity struct {
 	fleet string     // the prefix in Redis
 	log   *slog.Logger
 	every time.Duration // identityInterval, except in tests
-	// lost is called at each check that finds the loss, with true at the first, and once more
-	// when it is over.
-	lost func(first bool)
+	// lost is called when a check finds a loss, once for each.
+	lost func()
 
 	found   atomic.Pointer[problem.Problem] // nil: Redis has the data, or nothing is known
 	refusal atomic.Pointer[string]          // why Consul refuses this scanner the key; nil: it doesn't
@@ -170,7 +169,6 @@ func (k *identity) record(ctx context.Context, there shard.Identity) {
 		k.found.Store(nil)
 		if before != nil {
 			k.log.InfoContext(ctx, "redis has the data that the fleet expects", "expected", k.expected, "found", there.ID)
-			k.lost(false)
 		}
 		return
 	}
@@ -179,7 +177,9 @@ func (k *identity) record(ctx context.Context, there shard.Identity) {
 	if before == nil || before.Text != p.Text {
 		k.log.ErrorContext(ctx, "redis lost the data of the fleet", "expected", k.expected, "found", there.ID)
 	}
-	k.lost(before == nil)
+	if before == nil {
+		k.lost()
+	}
 }
 
 // dataProblems returns that Redis doesn't have the data that the fleet expects.

@@ -49,7 +49,7 @@ func newExpecting(t *testing.T) *expecting {
 
 // scanner returns the check of a scanner that starts. kept is nil without Consul.
 func (e *expecting) scanner(kept Identities) *identity {
-	return &identity{store: storeOf(e.t, e.rdb, e.prefix), kept: kept, fleet: e.prefix, lost: func(bool) {},
+	return &identity{store: storeOf(e.t, e.rdb, e.prefix), kept: kept, fleet: e.prefix, lost: func() {},
 		log: slog.New(slog.DiscardHandler)}
 }
 

@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,12 +21,17 @@ func (s *Scanner) observe() error {
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
 		{Name: "memory", Probe: s.roomInRedis},
 		{Name: "data", Probe: s.dataKept},
+		{Name: "clock", Probe: s.clockAgrees},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
 		{Name: "source", Probe: s.ownSource},
 	}
 	if s.registration != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
+	}
+	certificates := s.observeCertificates()
+	if len(s.certificates.files) > 0 {
+		checks = append(checks, telemetry.Check{Name: "certificates", Probe: s.certificatesLast})
 	}
 	admin, err := telemetry.NewServer(telemetry.ServerConfig{
 		Listen: s.cfg.Settings.Admin.Listen, Instance: s.cfg.Instance, Registry: s.cfg.Registry, Checks: checks, Log: s.log,
@@ -39,10 +45,7 @@ func (s *Scanner) observe() error {
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Registry.Register(collector); err != nil {
-		return err
-	}
-	return s.observeCertificates()
+	return errors.Join(s.cfg.Registry.Register(collector), certificates)
 }
 
 // atWork fails once the scanner is stopping, so that nobody waits for it to become ready.
@@ -59,7 +62,7 @@ func (s *Scanner) atWork() telemetry.Result {
 // may lose tasks doesn't fail it: all other scanners have the same problem.
 func (s *Scanner) redisUp() telemetry.Result {
 	found := slices.Concat(s.unanswered(), slices.DeleteFunc(s.redisProblems(), func(p problem.Problem) bool {
-		return p.Kind == problem.RedisFull
+		return p.Kind == problem.RedisFull || p.Kind == problem.RedisNearlyFull
 	}))
 	for _, v := range s.reloader.all() {
 		found = append(found, v.topic.redisProblems()...)
@@ -72,7 +75,7 @@ func (s *Scanner) redisUp() telemetry.Result {
 	return telemetry.Probed("answers", found...)
 }
 
-// roomInRedis fails while Redis refuses new tasks. Stored ones are delivered, and all
+// roomInRedis fails while Redis refuses new tasks, or soon will. Stored ones are delivered, and all
 // scanners have the same problem, so the check isn't required.
 func (s *Scanner) roomInRedis() telemetry.Result {
 	return telemetry.Probed("redis takes new tasks", s.fullProblems()...)

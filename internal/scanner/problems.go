@@ -20,8 +20,8 @@ func (s *Scanner) problems() []problem.Problem {
 	if s.stopping.Load() {
 		found = append(found, problem.New(problem.Stopping, "", "stopping"))
 	}
-	found = slices.Concat(found, s.redisProblems(), s.dataProblems(), s.sourceProblems(), s.reloader.problems(),
-		s.reloader.unmade())
+	found = slices.Concat(found, s.redisProblems(), s.dataProblems(), s.clockProblems(), s.sourceProblems(),
+		s.certificateProblems(), s.reloader.problems(), s.reloader.unmade())
 	topics := s.reloader.all()
 	if len(topics) == 0 { // else each topic says so
 		found = append(found, s.rabbitProblems()...)
@@ -78,10 +78,13 @@ func (s *Scanner) redisProblems() (found []problem.Problem) {
 	return found
 }
 
-// fullProblems returns that Redis refuses new tasks because it is at maxmemory. It still
-// takes what delivers stored ones.
+// fullProblems returns that Redis refuses new tasks because it is at maxmemory, or that it
+// soon will. It still takes what delivers stored ones.
 func (s *Scanner) fullProblems() []problem.Problem {
 	if !s.heartbeat.State().Full {
+		if why := s.durability.nearlyFull(); why != "" {
+			return []problem.Problem{problem.New(problem.RedisNearlyFull, "", "redis will soon refuse new tasks: "+why)}
+		}
 		return nil
 	}
 	return []problem.Problem{problem.New(problem.RedisFull, "",

@@ -2,12 +2,16 @@ package scanner
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -46,6 +50,51 @@ func TestAFullRedisReachesStatus(t *testing.T) {
 	wait.For(t, "another heartbeat", func() bool { return l.heartbeat.State().Answered.Sub(beat) > 0 })
 	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	wait.For(t, "its end", func() bool { return l.problem(problem.RedisFull, "").Kind == "" && l.roomInRedis().OK })
+}
+
+// TestANearlyFullRedisIsReported: Redis uses 95 % of maxmemory. The scanner stays ready, and
+// status, /readyz, the metrics and the log report it. It is no longer reported when Redis is
+// full, or when there is no limit.
+func TestANearlyFullRedisIsReported(t *testing.T) {
+	t.Parallel()
+	l := loneOn(t, servertest.OwnRedis(t))
+	l.durability.every = 10 * time.Millisecond
+	l.start()
+	l.ok(l.rdb.SetRange(t.Context(), "filler", 64<<20, "x").Err()) // so that 5 % are much
+	used, err := strconv.Atoi(shard.ParseInfo(l.rdb.Info(t.Context(), "memory").Val())["used_memory"])
+	l.ok(err)
+	limit := func(bytes int) {
+		t.Helper()
+		l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err())
+	}
+	limit(used * 100 / 95)
+	var found problem.Problem
+	wait.For(t, "the problem", func() bool { found = l.problem(problem.RedisNearlyFull, ""); return found.Kind != "" })
+	if found.Severity != problem.Degraded || !strings.Contains(found.Text, " uses 95 % of its maxmemory") {
+		t.Errorf("%+v", found)
+	}
+	l.sees(true, "redis_nearly_full")
+	share := func() float64 {
+		return l.value("duefleet_redis_memory_used_bytes") / l.value("duefleet_redis_memory_max_bytes")
+	}
+	if got := share(); got < 0.94 || got > 0.96 {
+		t.Errorf("the metrics show %v of maxmemory", got)
+	}
+	if status, body := l.ask("/readyz"); status != http.StatusOK || !strings.Contains(body, "memory: down (optional)") {
+		t.Errorf("/readyz: %d, %q", status, body)
+	}
+	if lines := l.said.of("redis is nearly full"); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") {
+		t.Errorf("the log tells %q", lines)
+	}
+	limit(1)
+	l.sees(true, "redis_full")
+	l.sees(false, "redis_nearly_full")
+	limit(0)
+	l.sees(false, "redis_full")
+	l.sees(false, "redis_nearly_full")
+	if got := l.value("duefleet_redis_memory_max_bytes"); got != 0 {
+		t.Errorf("without a limit the metric shows %v", got)
+	}
 }
 
 // TestAProblemReachesStatus: the exchange of one topic is missing, and another topic is

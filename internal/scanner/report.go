@@ -2,7 +2,6 @@ package scanner
 
 import (
 	"context"
-	"errors"
 	"math"
 	"sync"
 	"time"
@@ -169,13 +168,4 @@ func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error)
 		}
 	}
 	return all, nil
-}
-
-// observeCertificates registers the expiry time of each certificate file in use.
-func (s *Scanner) observeCertificates() error {
-	certificates, err := s.cfg.Settings.Certificates()
-	for _, c := range certificates {
-		err = errors.Join(err, telemetry.AddCertificate(s.cfg.Registry, c.Use, c.File, c.Expires))
-	}
-	return err
 }

@@ -93,13 +93,10 @@ func keptDocument(name string, raw []byte) config.Document {
 }
 
 // keepAgain makes all topics store their documents again, because Redis lost its data. While
-// a topic isn't made again, it counts as removed, and its document waits. When it is made with
-// the same placement, nothing tells the keeper; so keepAgain is called repeatedly.
-func (r *reloader) keepAgain(first bool) {
+// a topic isn't made again, it counts as removed, and its document waits.
+func (r *reloader) keepAgain() {
 	for _, v := range r.all() {
-		if first {
-			v.topic.inForce.losses.Add(1)
-		}
+		v.topic.inForce.losses.Add(1)
 		v.topic.inForce.changed.Fire()
 	}
 }

@@ -76,6 +76,8 @@ type Scanner struct {
 	registration *registration // nil without Consul
 	durability   *durability
 	identity     *identity
+	clock        *clock
+	certificates *certificates
 	sources      *sources
 	tracker      problem.Tracker // of what the heartbeats report
 
@@ -112,6 +114,7 @@ func New(cfg Config) (*Scanner, error) {
 		Advice: adviceOnRedis,
 	})
 	s.durability = &durability{store: s.store, metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
+	s.clock = &clock{store: s.store, metrics: s.metrics, log: cfg.Log, every: clockInterval}
 	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members,
 		recorded: map[string]string{}}
 	s.reloader = newReloader(s, s.sources, s.store, s.metrics, cfg.Log)
@@ -174,6 +177,8 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.support.Go(func() error { s.reloader.follow(working); return nil })
 	s.support.Go(func() error { s.durability.watch(working); return nil })
 	s.support.Go(func() error { s.identity.watch(working); return nil })
+	s.support.Go(func() error { s.clock.watch(working); return nil })
+	s.support.Go(func() error { s.certificates.watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin",
 		s.admin.Addr())
 	watching.Go(func() error { return s.reloader.watch(working) })

@@ -1,10 +1,12 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -21,13 +23,38 @@ const (
 	Persistence Warning = "persistence"
 )
 
-// Warnings returns a text for each setting: the servers that have it, and the command that
-// fixes it; "" if none has it. A setting that Redis doesn't tell is left out, as where a
-// service hides INFO or a line of it. The error is about a server that did not answer, or
-// that refuses this user (see Denied).
-func (s *Store) Warnings(ctx context.Context) (map[Warning]string, error) {
+// Memory is the memory of a server, in bytes.
+type Memory struct {
+	Addr string
+	// Used counts for maxmemory. Max is maxmemory; 0 means that there is no limit.
+	Used, Max int64
+	// Evicts: at maxmemory the server removes keys instead of refusing new tasks.
+	Evicts bool
+}
+
+// Share returns Used as a share of Max; 0 without a limit.
+func (m Memory) Share() float64 {
+	if m.Max == 0 {
+		return 0
+	}
+	return float64(m.Used) / float64(m.Max)
+}
+
+// Inspection has the settings and the memory of the servers that hold shards.
+type Inspection struct {
+	// Warnings has a text for each setting: the servers that have it, and the command that
+	// fixes it; "" if none has it.
+	Warnings map[Warning]string
+	// Memory has the servers, the fullest first.
+	Memory []Memory
+}
+
+// Inspect asks the servers for their settings and their memory. It leaves out
+// everything that Redis doesn't tell, as where a service hides INFO or a line of it. The error is about a server that
+// did not answer, or that refuses this user (see Denied).
+func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
 	var mu sync.Mutex
-	found := map[Warning][]string{}
+	found, all := map[Warning][]string{}, Inspection{Warnings: map[Warning]string{}}
 	err := s.eachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
 		text, err := server.Info(ctx, "memory", "persistence").Result()
 		if err != nil {
@@ -41,18 +68,24 @@ func (s *Store) Warnings(ctx context.Context) (map[Warning]string, error) {
 			}
 			found[warning] = append(found[warning], why)
 		}
+		if m, told := memoryOf(text); told {
+			m.Addr = server.Options().Addr
+			all.Memory = append(all.Memory, m)
+		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return Inspection{}, err
 	}
-	known := map[Warning]string{}
-	for warning, all := range found {
-		slices.Sort(all)
-		all = slices.DeleteFunc(all, func(why string) bool { return why == "" })
-		known[warning] = strings.Join(all, "; ")
+	for warning, why := range found {
+		slices.Sort(why)
+		why = slices.DeleteFunc(why, func(text string) bool { return text == "" })
+		all.Warnings[warning] = strings.Join(why, "; ")
 	}
-	return known, nil
+	slices.SortFunc(all.Memory, func(a, b Memory) int {
+		return cmp.Or(cmp.Compare(b.Share(), a.Share()), cmp.Compare(b.Used, a.Used))
+	})
+	return all, nil
 }
 
 // eachMaster calls do for each server that holds shards. In a Redis Cluster it calls do
@@ -92,6 +125,16 @@ func warningsOf(text string) map[Warning]string {
 		known[Persistence] = ""
 	}
 	return known
+}
+
+// memoryOf reads the memory in INFO of one server.
+func memoryOf(text string) (m Memory, told bool) {
+	info := ParseInfo(text)
+	used, err := strconv.ParseInt(info["used_memory"], 10, 64)
+	most, errMax := strconv.ParseInt(info["maxmemory"], 10, 64)
+	uncounted, _ := strconv.ParseInt(info["mem_not_counted_for_evict"], 10, 64) // absent: 0
+	policy, known := info["maxmemory_policy"]
+	return Memory{Used: used - uncounted, Max: most, Evicts: known && policy != "noeviction"}, err == nil && errMax == nil
 }
 
 // ParseInfo returns the fields of INFO by their names.

@@ -29,8 +29,9 @@ func TestWarnings(t *testing.T) {
 		{"appendonly", "yes", "", ""},
 	} {
 		g.ok(g.rdb.ConfigSet(t.Context(), step.key, step.value).Err())
-		known, err := store.Warnings(t.Context())
+		all, err := store.Inspect(t.Context())
 		g.ok(err)
+		known := all.Warnings
 		for warning, want := range map[Warning]string{Eviction: step.eviction, Persistence: step.persistence} {
 			got, told := known[warning]
 			if !told || (got == "") != (want == "") || !strings.Contains(got, want) {
@@ -38,7 +39,7 @@ func TestWarnings(t *testing.T) {
 			}
 		}
 	}
-	if _, err := g.asked("producer").Warnings(t.Context()); !Denied(err) {
+	if _, err := g.asked("producer").Inspect(t.Context()); !Denied(err) {
 		t.Errorf("who may not ask: %v", err)
 	}
 }
@@ -72,8 +73,9 @@ func TestWarningsOfACluster(t *testing.T) {
 	check.OK(t, one.ConfigSet(t.Context(), "appendonly", "no").Err())
 	store, err := New(rdb, "duefleet")
 	check.OK(t, err)
-	known, err := store.Warnings(t.Context())
+	all, err := store.Inspect(t.Context())
 	check.OK(t, err)
+	known := all.Warnings
 	why, told := known[Eviction]
 	if persistence := known[Persistence]; !strings.HasPrefix(persistence, one.Options().Addr+" keeps no") ||
 		strings.Contains(persistence, ";") || !told || why != "" {
@@ -92,5 +94,42 @@ func TestWhatRedisDoesNotTellIsNoWarning(t *testing.T) {
 	if known := warningsOf("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"); len(known) != 2 ||
 		known[Eviction]+known[Persistence] != "" {
 		t.Errorf("the warnings are %q", known)
+	}
+}
+
+// TestMemoryOfACluster: the fullest master comes first.
+func TestMemoryOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := clusterOfOwn(t)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for i, limit := range []string{"0", "100mb", "1gb"} {
+		one := redis.NewClient(&redis.Options{Addr: cluster.Nodes[i].Addr()})
+		check.OK(t, one.ConfigSet(t.Context(), "maxmemory", limit).Err())
+		check.OK(t, one.Close())
+	}
+	store, err := New(rdb, "duefleet")
+	check.OK(t, err)
+	all, err := store.Inspect(t.Context())
+	check.OK(t, err)
+	if len(all.Memory) != 3 {
+		t.Fatalf("got %+v", all.Memory)
+	}
+	for i, want := range []struct {
+		node int
+		most int64
+	}{{1, 100 << 20}, {2, 1 << 30}, {0, 0}} {
+		m := all.Memory[i]
+		if m.Addr != cluster.Nodes[want.node].Addr() || m.Max != want.most || m.Used < 1e5 || m.Used > 50e6 || m.Evicts {
+			t.Errorf("%d: got %+v, want node %d", i, m, want.node)
+		}
+	}
+	if m, told := memoryOf("maxmemory:100\r\n"); told {
+		t.Errorf("without the used memory: %+v", m)
+	}
+	m, told := memoryOf("used_memory:95\r\nmem_not_counted_for_evict:5\r\nmaxmemory:100\r\n" +
+		"maxmemory_policy:allkeys-lru\r\n")
+	if !told || m.Share() != 0.9 || !m.Evicts {
+		t.Errorf("with memory that doesn't count: %+v", m)
 	}
 }

@@ -36,6 +36,9 @@ type Metrics struct {
 
 	Errors      *prometheus.CounterVec `metric:"errors_total" label:"operation" help:"Errors after which the scanner went on, by operation."`
 	RedisUnsafe *prometheus.GaugeVec   `metric:"redis_unsafe" label:"reason" help:"1 while Redis is set to lose tasks that it acknowledged; the reason is eviction or persistence. Absent if unknown."`
+	ClockOffset *prometheus.GaugeVec   `metric:"redis_clock_offset_seconds" help:"How far Redis's clock is ahead of this machine's; negative if it is behind. In a Redis Cluster, of the master with the largest offset. Absent if unknown."`
+	MemoryUsed  *prometheus.GaugeVec   `metric:"redis_memory_used_bytes" help:"Memory of Redis that counts for maxmemory. In a Redis Cluster, of the fullest master. Absent if unknown."`
+	MemoryMax   *prometheus.GaugeVec   `metric:"redis_memory_max_bytes" help:"maxmemory of that server. Absent if it is unknown or has no limit."`
 	ConsulUp    *prometheus.GaugeVec   `metric:"consul_up" help:"1 while Consul answers. Absent if Consul is not configured."`
 
 	shardSeries int // a topic with more shards has one series for all of them
@@ -78,6 +81,23 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int, build Build) (*Metri
 // settings. reason is one of a few constants. The first call makes the series appear.
 func (m *Metrics) SetRedisUnsafe(reason string, yes bool) {
 	m.RedisUnsafe.WithLabelValues(reason).Set(oneIf(yes))
+}
+
+// SetClockOffset records how far Redis's clock is ahead of this machine's. The first call
+// makes the series appear.
+func (m *Metrics) SetClockOffset(ahead time.Duration) {
+	m.ClockOffset.WithLabelValues().Set(ahead.Seconds())
+}
+
+// SetRedisMemory records the memory of the fullest server, in bytes. most is 0 if it has no
+// limit. The first call makes the series appear.
+func (m *Metrics) SetRedisMemory(used, most int64) {
+	m.MemoryUsed.WithLabelValues().Set(float64(used))
+	if most > 0 {
+		m.MemoryMax.WithLabelValues().Set(float64(most))
+	} else {
+		m.MemoryMax.Reset()
+	}
 }
 
 // SetConsulUp records whether Consul answers. Call it only if Consul is configured: the

@@ -64,6 +64,9 @@ var additions = []string{
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_overdue_total COUNTER topic",
 	"duefleet_paused GAUGE topic",
+	"duefleet_redis_clock_offset_seconds GAUGE ",
+	"duefleet_redis_memory_max_bytes GAUGE ",
+	"duefleet_redis_memory_used_bytes GAUGE ",
 	"duefleet_redis_unsafe GAUGE reason",
 	"duefleet_retry_reason GAUGE reason,topic",
 	"duefleet_retrying_tasks GAUGE topic",
@@ -86,6 +89,8 @@ func TestEveryNameOfTheContractIsExported(t *testing.T) {
 		orders.IntakeRefused.WithLabelValues("id").Inc()
 		m.SetConsulUp(true)
 		m.SetRedisUnsafe("eviction", false)
+		m.SetClockOffset(time.Second)
+		m.SetRedisMemory(1, 2)
 		m.Error("claim")
 		if err := AddCertificate(reg, "redis", "ca.pem", time.Now); err != nil {
 			t.Error(err)

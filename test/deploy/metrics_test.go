@@ -176,6 +176,7 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	servertest.Need(t, "redis-server", "rabbitmq-server", "consul")
 	s := newSettings(t)
 	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
+	s.RedisAddr = servertest.OwnRedis(t, "--maxmemory", "1gb").Addr()
 	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"},
 		"intake": {"exchange": "orders.in"}}`)
 	scanner := startScanner(t, s)
@@ -187,9 +188,10 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 		var err error
 		families, err = parser.TextToMetricFamilies(&body)
 		check.OK(t, err)
-		// Shards are counted, Consul is asked and the intake begins a moment after the start.
+		// Shards are counted, servers are asked and the intake begins a moment after the start.
 		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil &&
-			families["duefleet_intake_total"] != nil
+			families["duefleet_intake_total"] != nil && families["duefleet_redis_memory_max_bytes"] != nil &&
+			families["duefleet_redis_clock_offset_seconds"] != nil
 	})
 	maps.Copy(families, scrapeTLS(t))
 	return families

@@ -1,0 +1,103 @@
+package scanner
+
+import (
+	"encoding/binary"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// redisWithClock starts a Redis whose clock can be set. set sets it ahead of this machine's.
+func redisWithClock(t *testing.T) (server *servers.Redis, set func(ahead time.Duration)) {
+	t.Helper()
+	servertest.Need(t, "redis-server")
+	dir := t.TempDir()
+	library, offset := filepath.Join(dir, "clock.so"), filepath.Join(dir, "clock.offset")
+	source := filepath.Join("..", "..", "test", "chaos", "testdata", "clock.c")
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-o", library, source).CombinedOutput() //nolint:gosec // our own arguments
+	if err != nil {
+		t.Fatalf("build a clock that can be set: %v: %s", err, out)
+	}
+	check.OK(t, os.WriteFile(offset, make([]byte, 8), 0o600))
+	server, err = servers.StartRedis(t.Context(), servers.RedisConfig{Dir: dir,
+		Env: []string{"LD_PRELOAD=" + library, "CLOCK_OFFSET=" + offset}})
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, server.Kill()) })
+	return server, func(ahead time.Duration) {
+		t.Helper()
+		file, err := os.OpenFile(offset, os.O_WRONLY, 0) // mapped by Redis: it must not be truncated
+		check.OK(t, err)
+		_, err = file.Write(binary.NativeEndian.AppendUint64(nil, uint64(ahead/time.Second))) //nolint:gosec // two's complement
+		check.OK(t, err)
+		check.OK(t, file.Close())
+	}
+}
+
+// TestAWrongClockOfRedisIsReported: Redis's clock is ahead when a scanner starts. Then it is
+// set behind, and right. Status, /readyz, the metrics and the log report it while it is
+// wrong. The text says when it was set, if the scanner saw that.
+func TestAWrongClockOfRedisIsReported(t *testing.T) {
+	t.Parallel()
+	server, set := redisWithClock(t)
+	set(2 * time.Minute)
+	l := loneOn(t, server)
+	l.clock.every = 10 * time.Millisecond
+	l.start()
+	reported := func(text string) (found problem.Problem) {
+		t.Helper()
+		wait.For(t, "the problem: "+text, func() bool {
+			found = l.problem(problem.ClockOffset, "")
+			return strings.Contains(found.Text, text)
+		})
+		return found
+	}
+	offset := func(want time.Duration) {
+		t.Helper()
+		if got := l.value("duefleet_redis_clock_offset_seconds"); math.Abs(got-want.Seconds()) > 1 {
+			t.Errorf("the metric shows an offset of %v s, want %s", got, want)
+		}
+	}
+	const ahead = "redis's clock is 2m0s ahead of this machine's"
+	found := reported(ahead)
+	if found.Severity != problem.Degraded || found.Facts["offset_seconds"] != "120.0" ||
+		!strings.Contains(found.Text, "too early") || strings.Contains(found.Text, "moved") {
+		t.Errorf("%+v", found)
+	}
+	offset(2 * time.Minute)
+	l.sees(true, "clock_offset")
+	if status, body := l.ask("/readyz"); status != http.StatusOK || !strings.Contains(body, "clock: down (optional)") {
+		t.Errorf("/readyz: %d, %q", status, body)
+	}
+	if lines := l.said.of("level=WARN msg=\"redis's clock"); len(lines) != 1 || !strings.Contains(lines[0], ahead) {
+		t.Errorf("the log tells %q", lines)
+	}
+	began := time.Now()
+	set(-time.Minute)
+	found = reported("redis's clock is 1m0s behind this machine's")
+	if !strings.Contains(found.Text, "too late") || !strings.Contains(found.Text, "; it moved by -3m0s at ") ||
+		found.Since.Before(began) || time.Since(found.Since) < 0 {
+		t.Errorf("set after %s: %+v", began, found)
+	}
+	offset(-time.Minute)
+	set(0)
+	l.sees(false, "clock_offset")
+	wait.For(t, "its end in status", func() bool { return l.problem(problem.ClockOffset, "").Kind == "" })
+	offset(0)
+	if lines := l.said.of("agree again"); len(lines) != 1 {
+		t.Errorf("the log tells %q", lines)
+	}
+}
