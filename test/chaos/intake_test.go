@@ -3,9 +3,12 @@
 package chaos_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
@@ -74,6 +77,71 @@ func TestIntakeStalled(t *testing.T) {
 	}
 	r.intakeVerdict("intake: stalled scanners (SIGSTOP), twice",
 		allowance{repeats: rounds * (inFlight + redelivered), unmarked: rounds * redelivered})
+}
+
+// TestIntakeHostile: clients publish messages that can't be read and bodies that are too
+// large. Meanwhile the queue for refused messages is full, and then Redis refuses a shard.
+// All other messages are taken in, and the refused ones are kept, each once.
+func TestIntakeHostile(t *testing.T) {
+	r := newHarness(t, options{intake: true})
+	r.beginIntake()
+	r.ctl("set_policy", "full", "^"+refusedQueue+"$", `{"max-length":1,"overflow":"reject-publish"}`)
+	const poisoned = 100
+	r.poison(poisoned)
+	r.lasts(5 * time.Second)
+	r.ctl("clear_policy", "full")
+	r.await("all refused messages", func() bool {
+		q, err := r.inspect(refusedQueue)
+		return err == nil && q.Messages == poisoned
+	})
+	key := r.settings.RedisPrefix + ":due:{orders:1}"
+	check.OK(t, r.client.Rename(t.Context(), key, key+".aside").Err())
+	check.OK(t, r.client.Set(t.Context(), key, "no shard", 0).Err())
+	r.lasts(10 * time.Second)
+	check.OK(t, r.client.Rename(t.Context(), key+".aside", key).Err())
+	r.flows("tasks once the shard is back")
+	r.lasts(2 * time.Second)
+	r.discard(refusedQueue, poisoned)
+	r.intakeVerdict("intake: unreadable and large messages, the refused queue full, a shard refused",
+		allowance{repeats: 2 * redelivered, unmarked: 2 * redelivered})
+}
+
+// poison publishes n messages that can't be taken in: half of them have headers that
+// amqp091-go can't read, the others bodies of 3 MiB.
+func (r *harness) poison(n int) {
+	r.t.Helper()
+	conn, err := amqp.Dial(r.urls[0])
+	check.OK(r.t, err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	check.OK(r.t, err)
+	check.OK(r.t, ch.Confirm(false))
+	deep := any(int32(1))
+	for range 33 {
+		deep = []any{deep}
+	}
+	for i := range n {
+		m := amqp.Publishing{MessageId: fmt.Sprint("bad-", i), Headers: amqp.Table{"h": deep}, DeliveryMode: amqp.Persistent}
+		if i%2 == 0 {
+			m.Headers, m.Body = nil, make([]byte, 3<<20)
+		}
+		one, err := ch.PublishWithDeferredConfirm(intakeExchange, queue, false, false, m)
+		check.OK(r.t, err)
+		one.Wait()
+	}
+}
+
+// discard removes all messages of a queue, which must be n.
+func (r *harness) discard(queue string, n int) {
+	r.t.Helper()
+	conn, err := amqp.Dial(r.urls[0])
+	check.OK(r.t, err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	check.OK(r.t, err)
+	if gone, err := ch.QueuePurge(queue, false); err != nil || gone != n {
+		r.t.Errorf("queue %s had %d messages, want %d: %v", queue, gone, n, err)
+	}
 }
 
 // TestIntakeRabbitMQKilled: kill -9 and restart of the broker. The intake's
