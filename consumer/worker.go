@@ -21,7 +21,7 @@ type worker struct {
 	stop     context.Context //nolint:containedctx // ends when the consumer stops, like Run's
 	handled  bool            // the handler of its delivery has run
 	session  *session        // of its delivery
-	replace  func()          // starts another worker; nil: nothing waits for this one's place
+	replace  func()          // starts another worker; nil in Handle
 	replaced bool
 }
 

@@ -17,12 +17,18 @@ type Outcome string
 
 // The outcomes that a handler causes.
 const (
-	Done       Outcome = "done"       // the handler returned nil
-	Retried    Outcome = "retried"    // it failed, and the task waits for its next attempt
-	Postponed  Outcome = "postponed"  // it returned consumer.Later
-	Parked     Outcome = "parked"     // the last attempt failed, or it returned consumer.Park
-	Dropped    Outcome = "dropped"    // it returned consumer.Drop
-	Superseded Outcome = "superseded" // it failed, and the task was cancelled or replaced meanwhile
+	// Done: the handler returned nil.
+	Done Outcome = "done"
+	// Retried: the handler failed, and the task waits for its next attempt.
+	Retried Outcome = "retried"
+	// Postponed: the handler returned consumer.Later.
+	Postponed Outcome = "postponed"
+	// Parked: the last attempt failed, or the handler returned consumer.Park.
+	Parked Outcome = "parked"
+	// Dropped: the handler returned consumer.Drop.
+	Dropped Outcome = "dropped"
+	// Superseded: the handler failed, and the task was cancelled or replaced meanwhile.
+	Superseded Outcome = "superseded"
 )
 
 // Delivery is one delivery that Advance made.
@@ -34,7 +40,7 @@ type Delivery struct {
 	Attempt int
 	// Outcome of the delivery.
 	Outcome Outcome
-	// Err is what the handler returned. It is nil after a panic, too.
+	// Err is the handler's error. It is nil after a panic, too.
 	Err error
 }
 
@@ -111,9 +117,9 @@ func (f *Fleet) next() (first *shard.Topic, at time.Time, err error) {
 // lease of a claim. The task is settled before the clock moves.
 const lease = 30 * time.Second
 
-// deliver claims one due task of a topic as a scanner does, settles it as after the
-// broker's confirm, and passes its message to the consumer. It returns the delivery, and
-// what it counts for the limit.
+// deliver claims one due task of a topic as a scanner does, and settles it as after the
+// broker's confirm. Then it passes the message to the consumer. It returns the delivery and
+// its cost for the limit.
 func (f *Fleet) deliver(topic *shard.Topic) (made []Delivery, cost int, err error) {
 	f.requests++
 	ctx, place := f.t.Context(), topic.Shard(0)

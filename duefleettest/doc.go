@@ -6,11 +6,11 @@
 //	app.Order(ctx, "4711")
 //	fleet.Advance(30 * time.Minute) // calls app.Timeout
 //
-// What runs is real: the client of package producer, the scripts of duefleet, the message
-// of a scanner, and package consumer with its retries, parking, steps and fences. Redis is
-// github.com/alicebob/miniredis/v2 in the test's process. A scanner's claim takes the tasks,
-// and RabbitMQ is left out. So a test that passes here and fails in production, or the
-// other way round, is a defect, within these limits:
+// The fleet runs the real client of package producer, the real scripts and the real package
+// consumer, with its retries, parking, steps and fences. Redis is
+// github.com/alicebob/miniredis/v2 in the test's process. The fleet claims tasks as a
+// scanner does, and hands a scanner's message to the consumer without RabbitMQ. So tasks do
+// here what they do in production, within these limits:
 //
 //   - Each delivery is exactly on time. In production it is later, by a millisecond or by an
 //     outage.
