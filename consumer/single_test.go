@@ -33,7 +33,7 @@ func TestHandleOnAChannelOfTheCaller(t *testing.T) {
 	own := servertest.Channel(t, w.settings.RabbitMQURL)
 	next := func() amqp.Delivery { return w.next(own) }
 	brief, end := context.WithCancel(t.Context())
-	c, err := New(w.configure(Config{Policy: Fixed(time.Hour, 5), Handler: func(ctx context.Context, d task.Delivery) error {
+	handler := func(ctx context.Context, d task.Delivery) error {
 		switch d.ID {
 		case "fails":
 			return errTest
@@ -43,7 +43,8 @@ func TestHandleOnAChannelOfTheCaller(t *testing.T) {
 			return ctx.Err()
 		}
 		return nil
-	}}))
+	}
+	c, err := New(w.configure(Config{Policy: Fixed(time.Hour, 5), Handler: handler}))
 	w.ok(err)
 	handled := func(ctx context.Context, id, want string) {
 		t.Helper()
@@ -94,7 +95,8 @@ func TestHandleKnowsRedissClock(t *testing.T) {
 	if got := c.Handle(t.Context(), w.next(w.channel)); got != "retried" {
 		t.Fatalf("got outcome %s", got)
 	}
-	if s, _ := w.stored("o-1"); s.NextAttempt.Before(b.Now.Add(time.Hour)) || s.NextAttempt.After(time.Now().Add(2*time.Hour)) {
+	s, _ := w.stored("o-1")
+	if wait := s.NextAttempt.Sub(b.Now); wait < time.Hour-time.Millisecond || wait > 2*time.Hour {
 		t.Errorf("the retry is due %s, want an hour after %s", s.NextAttempt, b.Now)
 	}
 }

@@ -128,7 +128,8 @@ func (f *Fleet) deliver(topic *shard.Topic) (made []Delivery, cost int, err erro
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, bad := range batch.Bad {
+	if len(batch.Bad) > 0 {
+		bad := batch.Bad[0]
 		return nil, 0, fmt.Errorf("topic %s, ID %q: %w", topic.Name(), bad.ID, bad.Err)
 	}
 	for _, claimed := range batch.Tasks {

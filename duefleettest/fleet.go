@@ -88,7 +88,8 @@ func (f *Fleet) open() (err error) {
 			return err
 		}
 	}
-	if f.client, err = producer.New(producer.Config{Redis: f.memory.client, MaxPayload: f.cfg.Consumer.MaxPayload}); err != nil {
+	settings := producer.Config{Redis: f.memory.client, MaxPayload: f.cfg.Consumer.MaxPayload}
+	if f.client, err = producer.New(settings); err != nil {
 		return err
 	}
 	f.consumer, err = consumer.New(f.consumerConfig())

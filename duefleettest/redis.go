@@ -37,7 +37,8 @@ func newMemory() (*memory, error) {
 		return nil, err
 	}
 	_ = conn.Close()
-	if err := m.mini.Server().Register("SPUBLISH", func(c *server.Peer, _ string, _ []string) { c.WriteInt(0) }); err != nil {
+	nobody := func(c *server.Peer, _ string, _ []string) { c.WriteInt(0) }
+	if err := m.mini.Server().Register("SPUBLISH", nobody); err != nil {
 		return nil, err
 	}
 	m.mini.Server().SetPreHook(m.intercept)
