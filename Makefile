@@ -111,6 +111,13 @@ test-single: test-tools postgres ## Run the tests of one program or package on r
 test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
 	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
 
+# The packages that depend most on the servers, on the newest pair of make compat.
+newest := $(addprefix $(module)/internal/,luascript shard router intake)
+
+.PHONY: test-newest
+test-newest: test-tools mmdebstrap ## Run the tests of scripts and of the intake on the newest Valkey and RabbitMQ (needs root and Debian)
+	$(call run-stage,newest,$(newest),-race -p 2 -timeout 20m,test/compat/on.sh $(cache)/compat $(lastword $(pairs)) $(withservers) --)
+
 # Its database driver is nobody's dependency who takes the libraries.
 .PHONY: test-orders
 test-orders: test-tools postgres ## Run the tests of examples/orders, a module of its own
@@ -135,7 +142,7 @@ model: ## Explore the protocol for changing M, large scopes included, in some mi
 	go test -count 1 -timeout 60m ./test/model -long
 
 .PHONY: nightly
-nightly: chaos clients measure bench model test-race ## Run everything that takes too long for every change
+nightly: chaos cluster clients compat measure bench model test-race ## Run everything that takes too long for every change
 
 # The stages' tools are built first, so that a signal to make reaches the tests and their
 # servers.
@@ -161,14 +168,16 @@ compiler:
 	@type -P cc >/dev/null || { $(call apt-install,gcc libc6-dev); }
 
 .PHONY: clients
-clients: brokers client-libraries withservers ## Delay messages with clients in Python, Node.js, PHP and Java; fails if one can't be installed
-	$(withservers) -- go test -tags clients -count 1 -v -timeout 20m ./test/clients
+clients: brokers client-libraries withservers $(if $(PAIR),mmdebstrap) ## Delay messages with clients in Python, Node.js, PHP and Java, and with Celery and Symfony; fails if one can't be installed (PAIR=sid-redis)
+	$(if $(PAIR),test/compat/on.sh $(cache)/compat $(PAIR)) $(withservers) -- go test -tags clients -count 1 -v -timeout 20m ./test/clients
 
 .PHONY: client-libraries
 client-libraries: # for test/clients
 	@missing=(); \
 	/usr/bin/python3 -c 'import pika' 2>/dev/null || missing+=(python3-pika); \
+	/usr/bin/python3 -c 'import celery, kombu' 2>/dev/null || missing+=(python3-celery python3-kombu); \
 	php -r 'exit(class_exists("AMQPConnection") ? 0 : 1);' >/dev/null 2>&1 || missing+=(php-cli php-amqp); \
+	[ -e /usr/share/php/Symfony/Component/Messenger/Bridge/Amqp/autoload.php ] || missing+=(php-symfony-messenger php-symfony-amqp-messenger); \
 	[ -e /usr/share/java/amqp-client.jar ] || missing+=(librabbitmq-client-java); \
 	[ -e /usr/share/java/slf4j-nop.jar ] || missing+=(libslf4j-java); \
 	type -P javac >/dev/null || missing+=(default-jdk-headless); \

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -30,8 +30,8 @@ type Config struct {
 	// QueueTimeout. A message that isn't from duefleet goes to the queue's dead-letter
 	// exchange, or is lost if the queue has none. Required.
 	Queue string
-	// Redis is the caller's client for the scanners' Redis; Run leaves it open. Either
-	// Redis or Options must be given.
+	// Redis is the caller's client for the scanners' Redis; Run leaves it open. For a Redis
+	// Cluster it must be a *redis.ClusterClient. Either Redis or Options must be given.
 	Redis redis.UniversalClient
 	// Options are for a client that New makes. It is closed when Run returns.
 	Options *redis.UniversalOptions
@@ -223,9 +223,8 @@ func (cfg Config) check() error {
 		return err
 	}
 	for i, url := range cfg.URLs {
-		if _, err := amqp.ParseURI(url); err != nil {
-			return fmt.Errorf("Config.URLs[%d] must be amqp://user:password@host:5672/vhost, with reserved characters "+
-				"percent-encoded", i)
+		if _, err := amqpconn.Parse(url, cfg.TLS); err != nil {
+			return fmt.Errorf("Config.URLs[%d] %w", i, err)
 		}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpconn"
 )
 
 const closeTimeout = 2 * time.Second
@@ -26,7 +28,15 @@ type session struct {
 // open connects and begins to consume.
 func (c *Consumer) open(ctx context.Context, url string) (*session, error) {
 	s := &session{tag: c.cfg.Name, lost: make(chan error, 1)}
-	if err := s.dial(ctx, url, c.cfg); err != nil {
+	server, err := amqpconn.Parse(url, c.cfg.TLS)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	s.conn, err = server.Dial(ctx, amqpconn.Config{Name: c.cfg.Name, Transport: func(stream, raw net.Conn) net.Conn {
+		s.raw = raw
+		return stream
+	}})
+	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	if err := s.consume(c.cfg.Queue, c.cfg.Prefetch); err != nil {

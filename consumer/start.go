@@ -17,14 +17,7 @@ type starting struct {
 	over    bool  // the consumer has consumed once
 	tries   int   // connections tried
 	refusal error // the newest refusal that doesn't end by itself
-	dropped int   // how often a server dropped the connection after the password
 }
-
-// droppedTries is how often a server must drop the connection after the password before
-// the password counts as wrong. RabbitMQ sends a reason only to clients with the capability
-// authentication_failure_close, which amqp091 doesn't have. A server that is stopping also
-// drops the connection without a reason, but only once.
-const droppedTries = 3
 
 // failed returns the error of Run if waiting longer is useless, or nil to try again. A
 // refusal counts only after all URLs were tried, because another URL may work.
@@ -33,11 +26,7 @@ func (s *starting) failed(err error) error {
 		return nil
 	}
 	s.tries++
-	dropped := errors.Is(err, amqp.ErrCredentials)
-	if dropped {
-		s.dropped++
-	}
-	if refused(err) || dropped && s.dropped >= droppedTries {
+	if refused(err) {
 		s.refusal = err
 	}
 	cfg := &s.c.cfg
@@ -56,11 +45,11 @@ func (s *starting) failed(err error) error {
 func passing() []string { return []string{"in exclusive use", "limit", "is down"} }
 
 // refused reports whether RabbitMQ refuses the user, the password, the vhost or a right.
-// It ignores ErrCredentials and ErrVhost: amqp091 also returns them for a connection that
-// was lost without an answer.
+// It ignores ErrVhost: amqp091 also returns it for a connection that was lost without an
+// answer.
 func refused(err error) bool {
 	var answer *amqp.Error
-	if !errors.As(err, &answer) || errors.Is(err, amqp.ErrCredentials) || errors.Is(err, amqp.ErrVhost) {
+	if !errors.As(err, &answer) || errors.Is(err, amqp.ErrVhost) {
 		return false
 	}
 	passes := slices.ContainsFunc(passing(), func(words string) bool { return strings.Contains(answer.Reason, words) })

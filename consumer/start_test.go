@@ -53,7 +53,7 @@ func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 	}{
 		"a wrong password": {
 			Config{URLs: changed(func(u *url.URL) { u.User = url.UserPassword("guest", "sesame") })},
-			[]string{"refuses the consumer", "username or password not allowed", "Config.URLs"},
+			[]string{"refuses the consumer", "Login was refused", "Config.URLs"},
 		},
 		"a vhost that isn't there": {
 			Config{URLs: changed(func(u *url.URL) { u.Path = "/nowhere" })},
@@ -62,7 +62,7 @@ func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 		"a wrong password behind a URL that leads nowhere": {
 			Config{URLs: append([]string{"amqp://127.0.0.1:1/"},
 				changed(func(u *url.URL) { u.User = url.UserPassword("guest", "sesame") })...)},
-			[]string{"refuses the consumer", "username or password not allowed"},
+			[]string{"refuses the consumer", "Login was refused"},
 		},
 		"a queue that nobody makes": {
 			Config{Queue: "no.such.queue", QueueTimeout: time.Millisecond},

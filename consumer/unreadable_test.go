@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -25,11 +27,13 @@ func TestAMessageThatCannotBeReadIsDeadLettered(t *testing.T) {
 		header any
 		queue  string
 		says   string
+		tls    bool
 	}{
-		"wide": {make([]any, 8193), queue, "more than 8192 elements"},
-		"deep": {deep, queue, "headers nest deeper than 32"},
+		"wide": {make([]any, 8193), queue, "more than 8192 elements", false},
+		"deep": {deep, queue, "headers nest deeper than 32", false},
 		// RabbitMQ adds x-death, so the properties become larger than a frame.
-		"large": {strings.Repeat("x", 130_800), "retry", "at most 131072 are possible"},
+		"large":    {strings.Repeat("x", 130_800), "retry", "at most 131072 are possible", false},
+		"over TLS": {deep, queue, "headers nest deeper than 32", true},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -41,10 +45,15 @@ func TestAMessageThatCannotBeReadIsDeadLettered(t *testing.T) {
 			w.ok(err)
 			var seen log
 			var out wait.Log
-			c := w.consume(Config{
+			cfg := Config{
 				Log:     slog.New(slog.NewTextHandler(&out, nil)),
 				Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil },
-			})
+			}
+			if row.tls {
+				amqps, pool := servertest.OverTLS(t, w.settings.RabbitMQURL)
+				cfg.URLs, cfg.TLS = []string{amqps}, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+			}
+			c := w.consume(cfg)
 			w.ok(w.channel.PublishWithContext(t.Context(), "", row.queue, false, false, message(header("h", row.header))))
 			wait.For(t, "the message is dead-lettered", func() bool { return w.waiting("dead") == 1 })
 			w.send(message(nil))

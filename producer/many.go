@@ -3,7 +3,6 @@ package producer
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/task"
@@ -54,22 +53,14 @@ type Move struct {
 // with the moves that failed.
 func (c *Client) RescheduleMany(ctx context.Context, topic string, moves []Move) []Result {
 	results := make([]Result, len(moves))
-	var good []int
-	for i, m := range moves {
-		if results[i].Err = cmp.Or(checkName(topic, m.ID), m.When.Check()); results[i].Err == nil {
-			good = append(good, i)
-		}
-	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	good := c.good(ctx, results, func(i int) (When, error) {
+		return moves[i].When, cmp.Or(checkName(topic, moves[i].ID), moves[i].When.Check())
+	})
 	if len(good) == 0 {
 		return results
 	}
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	now, err := c.now(ctx)
-	good = slices.DeleteFunc(good, func(i int) bool {
-		results[i].Err = cmp.Or(err, task.CheckWhen(moves[i].When, now))
-		return results[i].Err != nil
-	})
 	asked := make([]router.Move, len(good))
 	for n, i := range good {
 		asked[n] = router.Move(moves[i])

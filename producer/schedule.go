@@ -141,27 +141,36 @@ type Result struct {
 func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	defer c.metrics.begin(verbScheduleMany).endBatch(results)
-	var good []int
-	for i := range requests {
-		if results[i].Err = requests[i].check(c.maxPayload); results[i].Err == nil {
-			good = append(good, i)
-		}
-	}
-	if len(good) == 0 {
-		return results
-	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	now, err := c.now(ctx)
-	good = slices.DeleteFunc(good, func(i int) bool {
-		results[i].Err = cmp.Or(err, task.CheckWhen(requests[i].When, now))
-		return results[i].Err != nil
+	good := c.good(ctx, results, func(i int) (When, error) {
+		return requests[i].When, requests[i].check(c.maxPayload)
 	})
 	named := traceHeaders(ctx)
 	for len(good) > 0 {
 		good = c.scheduleRound(ctx, requests, results, good, named)
 	}
 	return results
+}
+
+// good returns the indexes of the inputs that keep the rules, and gives the others their
+// errors. check returns the due time of an input, and the rule that it breaks. The time of
+// Redis is asked only if there is an input to compare with it.
+func (c *Client) good(ctx context.Context, results []Result, check func(i int) (When, error)) (good []int) {
+	whens := make([]When, len(results))
+	for i := range results {
+		if whens[i], results[i].Err = check(i); results[i].Err == nil {
+			good = append(good, i)
+		}
+	}
+	if len(good) == 0 {
+		return nil
+	}
+	now, err := c.now(ctx)
+	return slices.DeleteFunc(good, func(i int) bool {
+		results[i].Err = cmp.Or(err, task.CheckWhen(whens[i], now))
+		return results[i].Err != nil
+	})
 }
 
 type name struct{ topic, id string }

@@ -158,7 +158,8 @@ type Change struct {
 // like a typing error for another topic's.
 //
 // Errors: task.ErrExists if the topic has a document; the mistakes in the settings, each on
-// its own line; ErrChanged; errors of Consul.
+// its own line; ErrChanged; errors of Consul. Create also refuses a circle of topics, and a
+// queue that another topic's intake needs alone.
 func (c *Client) Create(ctx context.Context, topic string, change Change) (Document, error) {
 	return c.write(ctx, topic, "create", change)
 }
@@ -191,6 +192,9 @@ func (c *Client) write(ctx context.Context, topic, verb string, change Change) (
 		err = fmt.Errorf("%w: %w", task.ErrExists, err)
 	}
 	if err != nil || plan.Same {
+		return newDocument(found), err
+	}
+	if err := c.documents.CheckTogether(ctx, &plan); err != nil {
 		return newDocument(found), err
 	}
 	by := topicconfig.Author{Name: c.author, Verb: verb, Reason: change.Reason}

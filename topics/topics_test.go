@@ -155,6 +155,33 @@ func TestNothingIsWrittenThatIsWrong(t *testing.T) {
 	p.good(created, err, "{}\n")
 }
 
+// TestTopicsThatDoNotGoTogetherAreNotWritten: a queue that another topic's intake needs
+// alone, and a circle. Documents in conflict can still change other settings.
+func TestTopicsThatDoNotGoTogetherAreNotWritten(t *testing.T) {
+	t.Parallel()
+	p, ctx := newPlace(t), t.Context()
+	p.puts("orders", "{exchange: x, intake: {exchange: y, queue: q}}")
+	for words, settings := range map[string]map[string]string{
+		"topics would share queue q, which an intake needs alone: it is intake.queue of bills and intake.queue of orders": {
+			"intake.exchange": "z", "intake.queue": "q"},
+		"tasks would go round in a circle: bills delivers to exchange y": {"exchange": "y", "intake.exchange": "x"},
+	} {
+		_, err := p.client.Create(ctx, "bills", topics.Change{Settings: settings})
+		_, missing := p.client.Get(ctx, "bills")
+		if err == nil || !strings.Contains(err.Error(), words) || !errors.Is(missing, task.ErrNotFound) {
+			t.Errorf("got %v and %v, want %q", err, missing, words)
+		}
+	}
+	p.puts("bills", "{intake: {exchange: z, queue: q}}")
+	set, err := p.client.Set(ctx, "bills", topics.Change{Settings: map[string]string{"rate": "5"}})
+	if err != nil || set.Settings["rate"] != "5" {
+		t.Errorf("got %+v, %v", set, err)
+	}
+	if _, err = p.client.Set(ctx, "bills", topics.Change{Settings: map[string]string{"intake.queue": "p"}}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestAClientNeedsAConsul: New fails without an address. If Consul is away, each call
 // fails.
 func TestAClientNeedsAConsul(t *testing.T) {

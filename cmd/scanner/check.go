@@ -99,8 +99,13 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	if bad > 0 {
 		return fmt.Errorf("%d of %d topics' documents in consul have mistakes", bad, len(docs))
 	}
-	if found := config.FindCircle(topics); found != nil {
-		return fmt.Errorf("topics' documents in consul: %w", found)
+	if conflicts := config.Conflicts(topics); len(conflicts) > 0 {
+		var all config.Errors
+		for _, c := range conflicts {
+			all = append(all, config.FieldError{File: c.Topic, Key: c.Key, Problem: c.Problem})
+		}
+		_ = printErrors(cmd, all)
+		return errors.New("the topics' documents in consul don't fit together")
 	}
 	if len(docs) == 0 {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(),

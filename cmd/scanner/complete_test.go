@@ -24,15 +24,16 @@ func TestShellsCompleteStatesAndSettings(t *testing.T) {
 	o := newOperator(t, "")
 	o.serve("orders", 1)
 	for line, want := range map[string]string{
-		"tasks ls --state ":              "waiting leased parked retrying :4",
-		"topic set ":                     "orders :4",
-		"topic set orders de":            "declare.type= declare.queue= declare.queue_type= declare.dead_letter= :6",
-		"topic set orders rate=5 bat":    "batch= :6",
-		"topic set orders rate=5 ra":     ":6", // it is given already
-		"topic set orders paused=":       "paused=true paused=false :4",
-		"topic set orders declare.type=": "declare.type=direct declare.type=topic declare.type=fanout :4",
-		"topic create orders shar":       "shards= :6",
-		"topic get orders ":              ":4",
+		"tasks ls --state ":           "waiting leased parked retrying :4",
+		"topic set ":                  "orders :4",
+		"topic set orders de":         "declare.type= declare.queue= declare.queue_type= declare.dead_letter= :6",
+		"topic set orders rate=5 bat": "batch= :6",
+		"topic set orders rate=5 ra":  ":6", // it is given already
+		"topic set orders paused=":    "paused=true paused=false :4",
+		"topic set orders declare.type=": "declare.type=direct declare.type=topic declare.type=fanout " +
+			"declare.type=headers :4",
+		"topic create orders shar": "shards= :6",
+		"topic get orders ":        ":4",
 	} {
 		_, text := o.typed(append([]string{"__completeNoDesc", "--config", o.config}, strings.Split(line, " ")...))
 		if got := strings.Join(strings.Fields(text), " "); got != want {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestMessagesOfTheIntakeAreListed: tasks ls and parked ls show routing key, properties,
@@ -81,4 +84,36 @@ func TestTopicsInACircleAreRefused(t *testing.T) {
 	o.wants(cli.Done, "ok: 1 topics in consul", "check")
 	o.puts(map[string]string{"payments": "{exchange: y, intake: {exchange: x}}"})
 	o.wants(cli.Failed, circle, "check")
+}
+
+// TestTopicsThatShareAnIntakesQueueAreRefused: every verb that writes a document writes
+// nothing. doctor finds documents that something else wrote, and they can be paused.
+func TestTopicsThatShareAnIntakesQueueAreRefused(t *testing.T) {
+	t.Parallel()
+	addr, prefix := servertest.Consul(t)
+	o := newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix,
+		servertest.RabbitMQ(t)))
+	o.wants(cli.Done, "written", "topic", "create", "orders", "intake.exchange=x", "intake.queue=q", "--no-wait")
+	const shared = "topics would share queue q, which an intake needs alone: it is intake.queue of bills and " +
+		"intake.queue of orders"
+	o.wants(cli.Failed, shared, "topic", "create", "bills", "intake.exchange=y", "intake.queue=q")
+	o.wants(cli.Done, "written", "topic", "create", "bills", "intake.exchange=y", "--no-wait")
+	o.wants(cli.Failed, shared, "topic", "set", "bills", "intake.queue=q", "--dry-run")
+	path := writeFile(t, "topics.yaml", "bills: {intake: {exchange: y, queue: q}}")
+	o.wants(cli.Failed, shared, "topic", "apply", "-f", path, "--yes")
+	swap := writeFile(t, "topics.yaml", "bills: {intake: {exchange: y, queue: q}}\n"+
+		"orders: {intake: {exchange: x, queue: duefleet.bills.intake}}")
+	o.wants(cli.Done, "topic orders written", "topic", "apply", "-f", swap, "--yes", "--no-wait")
+	o.wants(cli.Failed, shared, "topic", "undo", "orders", "--to", "1")
+	o.wants(cli.Failed, "tasks would go round in a circle", "topic", "set", "orders", "exchange=y",
+		"intake.exchange=bills")
+
+	o.puts(map[string]string{"orders": "{intake: {exchange: x, queue: q}}"})
+	o.wants(cli.Failed, "bills: intake.queue: "+shared, "check")
+	if got := o.found("topic bills intake queue"); !strings.Contains(got, "fail: "+shared) {
+		t.Errorf("doctor: %s", got)
+	}
+	o.wants(cli.Done, "written", "topic", "pause", "orders", "--no-wait")
+	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
+	o.wants(cli.Done, "written", "topic", "set", "orders", "intake.queue=p", "--no-wait")
 }

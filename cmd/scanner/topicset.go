@@ -39,6 +39,11 @@ After a change of declare.queue the old queue stays bound, so each task arrives 
 queues. --unbind-old unbinds the queues that earlier documents declared, once all live
 scanners apply the new document. It needs no key=value, and deletes no queue.
 
+After a change of intake.queue, or of the whole intake, the old queue stays bound too.
+RabbitMQ confirms what is published there, and no scanner takes it. --unbind-old unbinds
+such queues as well. From then on RabbitMQ drops what is published to an exchange that no
+queue is bound to, so move its publishers first.
+
 Then it waits some seconds and reports whether the live scanners apply the document. It
 ends with code 1 if one refuses the document, or can't deliver the topic with it. Then the
 exchange is missing or differs from the declaration, or a permission is missing. The
@@ -198,7 +203,7 @@ func printUnkept(cmd *cobra.Command, topic string, done topicconfig.Committed) (
 }
 
 // printPlan prints what a plan does: a line for each setting that changes, and for each
-// binding that it leaves.
+// binding and intake that it leaves.
 func printPlan(out io.Writer, p topicconfig.Plan) {
 	topic := p.After.Name
 	for _, note := range p.Notes {
@@ -211,6 +216,14 @@ func printPlan(out io.Writer, p topicconfig.Plan) {
 		fmt.Fprintf(out, "topic %s: queue %s stays bound to exchange %s for key %s, so that each task arrives in both "+
 			"queues; once scanners have applied this, unbind it: "+
 			"scanner topic set %s --unbind-old\n", topic, b.Queue, b.Exchange, b.RoutingKey, topic)
+	}
+	for _, l := range p.LeftIntakes {
+		advice := "let its publishers use another exchange first; then move what is in the queue, and unbind it"
+		if l.Served {
+			advice = "once scanners have applied this, unbind it"
+		}
+		fmt.Fprintf(out, "topic %s: %s; %s: scanner topic set %s --unbind-old\n", topic, topicconfig.LeftText(l), advice,
+			topic)
 	}
 }
 

@@ -162,6 +162,20 @@ func TestWhatIsReplaced(t *testing.T) {
 	}
 }
 
+// TestAnIntegerOf64BitsGetsTheNameThatTheLibraryKnows, at any depth. A text with that letter
+// stays as it is.
+func TestAnIntegerOf64BitsGetsTheNameThatTheLibraryKnows(t *testing.T) {
+	t.Parallel()
+	table := func(tag string) []byte {
+		return []byte("\x01L" + tag + "LLLLLLLL" + "\x01aA\x00\x00\x00\x09" + tag + "12345678" +
+			"\x01tF\x00\x00\x00\x0b\x01n" + tag + "12345678" + "\x01sS\x00\x00\x00\x02LL")
+	}
+	got, err := io.ReadAll(New(&chunks{left: [][]byte{newHeader(table("L"))}, after: io.EOF}))
+	if err != nil || !bytes.Equal(got, newHeader(table("l"))) {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 // TestMemoryIsBounded: properties above 16 MiB aren't read.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,10 @@ package amqpmsg
 // CheckTable returns why amqp091-go can't read the headers of a message; nil if it can. It
 // takes them in AMQP's encoding, without their length. It allocates nothing for headers that
 // can be read.
+//
+// AMQP's specification, section 4.2.1, calls a signed integer of 64 bits L, and RabbitMQ and
+// most libraries call it l (https://www.rabbitmq.com/amqp-0-9-1-errata#section_3). CheckTable
+// writes l for L, in place: py-amqp sends L.
 func CheckTable(b []byte) error {
 	d := decoder{b: b}
 	d.skipTable(0)
@@ -28,6 +32,9 @@ func (d *decoder) skipArray(depth int) {
 func (d *decoder) skipElement(n, depth int) {
 	if n == maxElements {
 		d.fail(errMany)
+	}
+	if len(d.b) > 0 && d.b[0] == 'L' {
+		d.b[0] = 'l'
 	}
 	switch tag := d.byte(); tag {
 	case 'F', 'A':

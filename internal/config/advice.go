@@ -73,7 +73,7 @@ func advices() []struct{ about, advice string } {
 		{"NOAUTH", "check redis.username and redis.password"},
 		{"NOPERM", "grant it with ACL SETUSER; " + rights},
 		{"executing the script can't run", "ACL LOG names the command: grant it with ACL SETUSER; " + rights},
-		{"403 username or password not allowed", "check user and password in rabbitmq.urls"},
+		{"Login was refused", "check user and password in rabbitmq.urls"},
 		{"no access to this vhost", "check the vhost in rabbitmq.urls, and the user's permissions there"},
 		{"403 ACCESS_REFUSED", "grant it with rabbitmqctl set_permissions; " + rights},
 		{"ACL not found", "check consul.token"},

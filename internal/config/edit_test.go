@@ -115,7 +115,7 @@ func TestEditRefuses(t *testing.T) {
 		"declare.queues=q":       `orders: declare.queues: unknown key; did you mean declare.queue?`,
 		"declare=q":              `orders: declare: is a section; set one of its keys: type, queue, queue_type, dead_letter`,
 		"declare.type=topic":     `orders: declare.queue: is required where declare is given`,
-		"declare.type=headers":   `orders: declare.type: must be one of direct, topic, fanout; got "headers"`,
+		"declare.type=header":    `orders: declare.type: must be one of direct, topic, fanout, headers; got "header"`,
 		"declare.queue=amq.gone": `orders: declare.queue: must not begin with amq., which is the broker's own`,
 		"tick=5":                 `orders: tick: want a duration with a unit, as in 30s, 30m or 2d; got "5"`,
 		"backoff.max=1ms":        `orders: backoff.min: must be at most backoff.max, which is 1ms; got 1s`,
@@ -143,8 +143,8 @@ func TestEditMendsABrokenDocument(t *testing.T) {
 		{"shard: 8\nrate: 5\n", []string{"shard="}, "rate: 5\n"},
 		{"rate: 5\nrate: 6\n", []string{"rate=7"}, "rate: 7\n"},
 		{"declare: q\n", []string{"declare="}, "{}\n"},
-		{"declare: {type: headers}\nrate: 5\n", []string{"declare="}, "rate: 5\n"},
-		{"declare: {type: headers, queue: q}\n", []string{"declare.type=fanout"}, "declare: {type: fanout, queue: q}\n"},
+		{"declare: {type: header}\nrate: 5\n", []string{"declare="}, "rate: 5\n"},
+		{"declare: {type: header, queue: q}\n", []string{"declare.type=fanout"}, "declare: {type: fanout, queue: q}\n"},
 		{"declare: {queue: q}\nrate: 1\n", []string{"declare.queue="}, "rate: 1\n"},
 	} {
 		got, _, err := Edit("orders", []byte(c.doc), c.assign)
@@ -191,7 +191,7 @@ func drawTopic(t *rapid.T) Topic {
 	topic.Backoff.Max = durations(topic.Backoff.Min, 24*time.Hour).Draw(t, "max")
 	if rapid.Bool().Draw(t, "declare") {
 		topic.Declare = &Declare{
-			Type:      rapid.SampledFrom([]string{"direct", "topic", "fanout"}).Draw(t, "type"),
+			Type:      rapid.SampledFrom([]string{"direct", "topic", "fanout", "headers"}).Draw(t, "type"),
 			Queue:     name.Draw(t, "queue"),
 			QueueType: rapid.SampledFrom([]string{"quorum", "classic"}).Draw(t, "queue_type"),
 		}

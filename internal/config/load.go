@@ -90,7 +90,7 @@ type contents struct {
 type fileTopic struct {
 	topic Topic
 	doc   []byte
-	line  int // of intake.exchange
+	line  func(key string) int
 }
 
 func readFile(doc []byte, errs *errorList) contents {
@@ -114,20 +114,19 @@ func readTopics(n ast.Node, topics map[string]fileTopic, errs *errorList) {
 		w := walker{table: table, errs: part, out: newSettings()}
 		w.mapping("", p.value)
 		topics[p.key] = fileTopic{topic: buildTopic(p.key, w.out, part), doc: render(w.out),
-			line: w.out.line("intake.exchange")}
+			line: w.out.line}
 		errs.list = append(errs.list, part.list...)
 	}
-	refuseCircle(topics, errs)
+	refuseConflicts(topics, errs)
 }
 
-func refuseCircle(topics map[string]fileTopic, errs *errorList) {
+func refuseConflicts(topics map[string]fileTopic, errs *errorList) {
 	all := make(map[string]Topic, len(topics))
 	for name, t := range topics {
 		all[name] = t.topic
 	}
-	if found := FindCircle(all); found != nil {
-		first := found[0].topic
-		errs.add("topics."+first+".intake.exchange", topics[first].line, "%v", found)
+	for _, c := range Conflicts(all) {
+		errs.add("topics."+c.Topic+"."+c.Key, topics[c.Topic].line(c.Key), "%s", c.Problem)
 	}
 }
 

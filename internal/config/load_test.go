@@ -112,7 +112,7 @@ topics:
     shards: 4.5
     backof: {min: 1s}
     declare:
-      type: headers
+      type: header
   bad name: {}
   late:
     shards: 8
@@ -136,7 +136,7 @@ topics:
 		`config.yaml:13: topics.orders.shards: must be a whole number; got "4.5"`,
 		`config.yaml:14: topics.orders.backof: unknown key; did you mean backoff?`,
 		`config.yaml:15: topics.orders.declare.queue: is required where declare is given`,
-		`config.yaml:16: topics.orders.declare.type: must be one of direct, topic, fanout; got "headers"`,
+		`config.yaml:16: topics.orders.declare.type: must be one of direct, topic, fanout, headers; got "header"`,
 		`config.yaml:17: topics.bad name: topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 8 bytes with ' ' at byte 3`,
 		`config.yaml:20: topics.late.shards: given twice; first at line 19`,
 		`config.yaml:21: topics.late.lease: want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years; got "2 days"`,

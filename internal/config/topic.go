@@ -55,7 +55,8 @@ type Topic struct {
 const Format = FormatIntake
 
 // FormatPausedUntil added the keys paused_until and paused_reason, FormatDeadLetter added
-// declare.dead_letter, and FormatIntake added the section intake.
+// declare.dead_letter, and FormatIntake added the section intake and the value headers of
+// declare.type.
 const (
 	FormatPausedUntil = 1
 	FormatDeadLetter  = 2
@@ -75,9 +76,11 @@ func (t Topic) PauseEnds() time.Time {
 // Declare describes the exchange and the queue that a scanner creates at the broker. Both
 // are durable.
 type Declare struct {
-	// Type of the exchange: direct, topic or fanout.
-	Type string `yaml:"type" default:"direct" check:"direct|topic|fanout"`
+	// Type of the exchange: direct, topic, fanout or headers.
+	Type string `yaml:"type" default:"direct" check:"direct|topic|fanout|headers"`
 	// Required; bound to the exchange with routing_key.
+	//
+	// It gets every message of a fanout or headers exchange.
 	Queue string `yaml:"queue" check:"queue"`
 	// Quorum or classic.
 	QueueType string `yaml:"queue_type" default:"quorum" check:"quorum|classic"`

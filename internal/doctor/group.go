@@ -16,7 +16,7 @@ func Grouped(findings []Finding) (shown []Finding) {
 		state State
 		what  string
 	}
-	about := regexp.MustCompile(`^topic (.+?) (intake \w+|dead letters|old queue|\w+)$`)
+	about := regexp.MustCompile(`^topic (.+?) (intake \w+|dead letters|old queue|old intake|\w+)$`)
 	topics, counted := map[kind][]string{}, map[kind]int{}
 	for _, f := range findings {
 		parts := about.FindStringSubmatch(f.Check)

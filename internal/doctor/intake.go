@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -20,7 +18,9 @@ func (b *broker) examineIntake(ctx context.Context, r *report, name string, t co
 		return
 	}
 	b.examineIntakeExchange(ctx, r, name, t, running)
-	b.examineIntakeQueue(ctx, r, name, t, running)
+	if b.examineIntakeQueue(ctx, r, name, t, running) {
+		b.examineIntakeArguments(ctx, r, name, t)
+	}
 	b.examineRefused(ctx, r, name, t, running)
 	if alarm != "" {
 		r.unchecked("topic "+name+" intake rights", "RabbitMQ blocks publishers, so publishing can't be tried")
@@ -48,8 +48,7 @@ func (b *broker) examineIntakeExchange(ctx context.Context, r *report, name stri
 	case notFound(err):
 		r.fail(check, b.declare("exchange", "name="+in.Exchange+" type="+in.Type), "%v", err)
 	case refusedWith(err, amqp.PreconditionFailed):
-		r.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
-			"exchange %s is there and differs from the settings: %v", in.Exchange, err)
+		differentExchange(r, check, t, err)
 	case refusedWith(err, amqp.AccessRefused):
 		r.unchecked(check, "exchange %s is there; user %s may not declare it, so its type isn't known", in.Exchange,
 			b.uri.Username)
@@ -58,7 +57,29 @@ func (b *broker) examineIntakeExchange(ctx context.Context, r *report, name stri
 	}
 }
 
-func (b *broker) examineIntakeQueue(ctx context.Context, r *report, name string, t config.Topic, running bool) {
+// differentExchange reports what differs in an exchange that is there. If scanners don't
+// declare it, only its type matters.
+func differentExchange(r *report, check string, t config.Topic, err error) {
+	in := t.Intake
+	d, _ := differenceIn(err)
+	switch {
+	case d.name == "" || d.name == "type":
+		r.fail(check, "set intake.type to the exchange's own type, or intake.exchange to another name",
+			"exchange %s is there and differs from the settings: %v", in.Exchange, err)
+	case t.Declare == nil:
+		r.ok(check, "exchange %s is there, of type %s", in.Exchange, in.Type)
+	default:
+		fix := "delete exchange " + in.Exchange + " once nobody publishes to it, so that a scanner makes it again, or set " +
+			"intake.exchange to another name"
+		if d.name == "alternate-exchange" {
+			fix += "; a policy can set its alternate exchange"
+		}
+		r.fail(check, fix, "exchange %s is there with another %s than scanners declare: %v", in.Exchange, d.name, err)
+	}
+}
+
+// examineIntakeQueue returns whether the queue is there.
+func (b *broker) examineIntakeQueue(ctx context.Context, r *report, name string, t config.Topic, running bool) bool {
 	check, in := "topic "+name+" intake queue", t.Intake
 	found, err := b.queue(ctx, in.Queue)
 	switch {
@@ -75,6 +96,7 @@ func (b *broker) examineIntakeQueue(ctx context.Context, r *report, name string,
 	default:
 		b.refuse(ctx, r, check, "queue "+in.Queue, err)
 	}
+	return err == nil
 }
 
 // examineRefused reports whether messages that no task could be made of wait.
@@ -161,25 +183,10 @@ func refusedWith(err error, code int) bool {
 	return errors.As(err, &refusal) && refusal.Code == code
 }
 
-// intakeArguments returns the arguments with which a scanner declares the queue, as JSON.
-func intakeArguments(in config.Intake) string {
-	return fmt.Sprintf(`{"x-queue-type":"quorum","x-single-active-consumer":true,"x-delivery-limit":2147483647,`+
-		`"x-dead-letter-exchange":"%s","x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"}`, in.Refused())
-}
-
-// examineSharedIntakes reports queues that several topics take messages from: one of them
-// would get all.
-func examineSharedIntakes(r *report, docs map[string]config.Topic) {
-	topics := map[string][]string{} // by queue
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		if t := docs[name]; t.TakesIn() {
-			topics[t.Intake.Queue] = append(topics[t.Intake.Queue], name)
-		}
-	}
-	for _, queue := range slices.Sorted(maps.Keys(topics)) {
-		if names := topics[queue]; len(names) > 1 {
-			r.fail("topic "+names[0]+" intake queue", "give each topic an intake.queue of its own",
-				"topics %s take messages from the same queue %s: one of them gets all", strings.Join(names, ", "), queue)
-		}
+// examineConflicts reports circles of topics, and queues of an intake that other topics use.
+func examineConflicts(r *report, docs map[string]config.Topic) {
+	for _, c := range config.Conflicts(docs) {
+		r.fail("topic "+c.Topic+" "+strings.Replace(c.Key, ".", " ", 1), "set "+c.Key+" of one of the topics to another name",
+			"%s", c.Problem)
 	}
 }

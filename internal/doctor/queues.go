@@ -52,10 +52,14 @@ func messages(n int) string {
 	return fmt.Sprintf("%d messages", n)
 }
 
-// examineOldQueues reports queues that earlier documents of a topic declared and that
-// still exist. AMQP can't tell whether they are still bound.
-func (p Target) examineOldQueues(ctx context.Context, r *report, b *broker, name string, t config.Topic) {
-	if p.Consul == nil || t.Declare == nil {
+// examineLeft reports what earlier documents of a topic left at the broker: queues that they
+// declared, if bound, and intakes.
+func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name string, docs map[string]config.Topic,
+	bound bool) {
+	if p.Consul == nil {
+		if docs[name].TakesIn() {
+			r.unchecked("old intakes", "without consul no earlier settings are known")
+		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -66,18 +70,48 @@ func (p Target) examineOldQueues(ctx context.Context, r *report, b *broker, name
 		if why == "" {
 			why = err.Error()
 		}
-		r.unchecked("old queues", "the history of documents: %s", why)
+		r.unchecked("old queues and intakes", "the history of documents: %s", why)
 		return
 	}
-	for _, left := range topicconfig.LeftBindings(h, t) {
-		found, err := b.queue(ctx, left.Queue)
-		if err != nil {
-			continue
+	if t := docs[name]; bound && t.Declare != nil {
+		for _, left := range topicconfig.LeftBindings(h, t) {
+			p.examineOldQueue(ctx, r, b, name, t, left)
 		}
-		r.warn("topic "+name+" old queue", fmt.Sprintf("%s; then delete %s when it is empty",
-			p.command("topic set "+name+" --unbind-old"), left.Queue),
-			"queue %s, which an earlier document declared, is still there, with %d messages and %d consumers; AMQP can't "+
-				"tell whether it is still bound to exchange %s for key %s: if it is, each task arrives there and in %s",
-			left.Queue, found.Messages, found.Consumers, left.Exchange, left.RoutingKey, t.Declare.Queue)
+	}
+	for _, left := range topicconfig.LeftIntakes(h, docs) {
+		p.examineOldIntake(ctx, r, b, name, left)
+	}
+}
+
+// examineOldQueue reports a queue that an earlier document declared and that still exists.
+// AMQP can't tell whether it is still bound.
+func (p Target) examineOldQueue(ctx context.Context, r *report, b *broker, name string, t config.Topic,
+	left config.Binding) {
+	found, err := b.queue(ctx, left.Queue)
+	if err != nil {
+		return
+	}
+	r.warn("topic "+name+" old queue", fmt.Sprintf("%s; then delete %s when it is empty",
+		p.command("topic set "+name+" --unbind-old"), left.Queue),
+		"queue %s, which an earlier document declared, is still there, with %d messages and %d consumers; AMQP can't "+
+			"tell whether it is still bound to exchange %s for key %s: if it is, each task arrives there and in %s",
+		left.Queue, found.Messages, found.Consumers, left.Exchange, left.RoutingKey, t.Declare.Queue)
+}
+
+// examineOldIntake reports the queue of an earlier intake that still exists and that nobody
+// consumes from.
+func (p Target) examineOldIntake(ctx context.Context, r *report, b *broker, name string, left config.LeftIntake) {
+	check := "topic " + name + " old intake"
+	found, err := b.queue(ctx, left.Queue)
+	switch {
+	case notFound(err), err == nil && found.Consumers > 0:
+	case err == nil:
+		r.warn(check, fmt.Sprintf("let publishers to %s use another exchange; then %s; then delete %s when it is empty",
+			left.Exchange, p.command("topic set "+name+" --unbind-old"), left.Queue),
+			"queue %s of an earlier intake holds %s, and nobody consumes from it; AMQP can't tell whether it is still bound "+
+				"to exchange %s: if it is, RabbitMQ confirms what is published there, and no scanner takes it", left.Queue,
+			messages(found.Messages), left.Exchange)
+	default:
+		b.refuse(ctx, r, check, "queue "+left.Queue, err)
 	}
 }

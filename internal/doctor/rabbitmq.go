@@ -69,12 +69,13 @@ func (b brokers) explains(kind problem.Kind) bool {
 func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, docs map[string]config.Topic,
 	fleet fleetView) {
 	b, running := found.first, len(fleet.live()) > 0
-	examineSharedIntakes(r, docs)
+	examineConflicts(r, docs)
 	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
-		if b.examineTopic(ctx, r, name, docs[name], running) {
+		bound := b.examineTopic(ctx, r, name, docs[name], running)
+		if bound {
 			b.examineBinding(r, name, docs[name], fleet.unrouted[name])
-			p.examineOldQueues(ctx, r, b, name, docs[name])
 		}
+		p.examineLeft(ctx, r, b, name, docs, bound)
 		b.examineDeadLetters(ctx, r, name, docs[name], running)
 		b.examineIntake(ctx, r, name, docs[name], running, found.alarm)
 	})

@@ -34,6 +34,7 @@ func TestBroker(t *testing.T) {
 	t.Run("alarm", func(t *testing.T) { alarm(t, broker) })
 	t.Run("alarm outlasts the deadline", func(t *testing.T) { longAlarm(t, broker) })
 	t.Run("doesn't answer", func(t *testing.T) { unanswering(t, broker) })
+	t.Run("whole window", func(t *testing.T) { wholeWindow(t, broker) })
 	t.Run("stuck queue", func(t *testing.T) { stuckQueue(t, broker) })
 	t.Run("abandoned", func(t *testing.T) { abandoned(t, broker) })
 	t.Run("stands still", func(t *testing.T) { standstill(t, broker) })
@@ -101,6 +102,23 @@ func tell(t *testing.T, broker *servers.RabbitMQ, queue, verb string) {
 	_, err := broker.Ctl(t.Context(), "eval",
 		`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"`+queue+`">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`)
 	check.OK(t, err)
+}
+
+// A topic begins with a small channel. Its whole window can be in flight all the same, while
+// the broker confirms nothing.
+func wholeWindow(t *testing.T, broker *servers.RabbitMQ) {
+	const window = 600
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", forward.Route{
+		Exchange: "slow", RoutingKey: "k", Declare: &forward.Declare{Queue: "slow"}, Window: window})
+	ready(t, p)
+	tell(t, broker, "slow", "suspend")
+	batch := messages("topic", "slow", window)
+	publish(t, p, batch...)
+	if n := got.count(); n != 0 {
+		t.Errorf("%d results while the queue confirms nothing", n)
+	}
+	tell(t, broker, "slow", "resume")
+	keeps(t, got.all(batch...), forward.Confirmed)
 }
 
 // A queue that answers nothing delays only its own messages. Meanwhile more than a window

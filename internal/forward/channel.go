@@ -22,6 +22,10 @@ const (
 	// redeclareAfter is the least age of a channel that is replaced because the route's
 	// queue or its binding is missing. A channel that opens makes them again.
 	redeclareAfter = time.Second
+	// firstPlaces is the number of places of a topic's first channel, which cost 330 bytes
+	// each. Most topics never have more messages in flight. One that fills them gets a
+	// channel with the whole window.
+	firstPlaces = 256
 )
 
 var (
@@ -49,7 +53,8 @@ type channel struct {
 	refusing time.Time // since when the broker refuses everything; zero if it doesn't
 	opened   time.Time
 	degraded atomic.Bool
-	replace  func()                     // called once the channel is degraded
+	replace  func()                     // called once the channel is degraded or full
+	widen    func(window int)           // gives the topic's next channels that many places
 	refusal  atomic.Pointer[amqp.Error] // the error with which the broker closed it
 	// headers and refused belong to the goroutine that publishes. They hold the headers
 	// of the message being written, and the results of messages that can't be written.
@@ -57,75 +62,10 @@ type channel struct {
 	refused []Result
 }
 
-// openChannel opens a channel for the route. It takes little longer than the connect
-// timeout at most.
-func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*channel, error) {
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	if err := p.tryType(ctx, conn, r); err != nil {
-		return nil, err
-	}
-	var ch *channel
-	ch = &channel{
-		connection: p.connection,
-		conn:       conn,
-		confirms:   newConfirms(r.Window, p.connection.cfg.pace.stall),
-		stop:       make(chan string, 1),
-		deliver:    p.deliver,
-		ended:      func() { p.leave(ch) },
-		replace:    p.kicked.Send,
-		headers:    make(amqp.Table, ownHeaders),
-		reliable:   true,
-		opened:     time.Now(),
-	}
-	ch.route.Store(&r)
-	ch.confirms.user = conn.user()
-	err := conn.call(ctx, p.connection.cfg.ConnectTimeout, func() error {
-		channel, err := conn.amqp.Channel()
-		if err != nil {
-			return fmt.Errorf("open a channel: %w", brokerError{err})
-		}
-		ch.amqp = channel
-		ch.closes = channel.NotifyClose(make(chan *amqp.Error, 1))
-		ch.returns = channel.NotifyReturn(make(chan amqp.Return, r.Window))
-		if err := r.prepare(channel); err != nil {
-			_ = channel.Close()
-			return err
-		}
-		return nil
-	}, func() { _ = ch.amqp.Close() })
-	if err != nil {
-		return nil, err
-	}
-	return ch, nil
-}
-
-// tryType declares an exchange whose type comes from a plugin, over a separate
-// connection. A broker without the plugin closes the connection (503). On the shared
-// connection that would hit every topic.
-func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
-	if !r.needsPlugin() {
-		return nil
-	}
-	cfg := p.connection.cfg
-	own, err := dial(ctx, p.connection.renewed(conn.endpoint), cfg.Name, cfg.WriteTimeout)
-	if err != nil {
-		return err
-	}
-	defer own.close()
-	return own.call(ctx, cfg.ConnectTimeout, func() error {
-		channel, err := own.amqp.Channel()
-		if err != nil {
-			return fmt.Errorf("open a channel: %w", brokerError{err})
-		}
-		return r.declareExchange(channel)
-	}, func() {})
-}
-
-// fits reports whether the channel can serve r without opening another one.
-func (ch *channel) fits(r Route) bool {
-	return !ch.degraded.Load() && ch.route.Load().samePlaces(r) && r.Window <= len(ch.confirms.ring)
+// fits reports whether the channel can serve r, with that many places, without opening
+// another one.
+func (ch *channel) fits(r Route, places int) bool {
+	return !ch.degraded.Load() && ch.route.Load().samePlaces(r) && places <= len(ch.confirms.ring)
 }
 
 func (ch *channel) use(r Route) {
@@ -163,6 +103,10 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 	r := ch.route.Load()
 	seq, v := ch.confirms.place(m, r.ConfirmTimeout, want)
 	for ; v == full; seq, v = ch.confirms.place(m, r.ConfirmTimeout, want) {
+		if r.Window > len(ch.confirms.ring) {
+			ch.widen(r.Window)
+			ch.replace()
+		}
 		if err := ch.waitRoom(ctx); err != nil {
 			return false, err
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpconn"
 )
 
 const (
@@ -27,8 +29,8 @@ const (
 type conn struct {
 	amqp     *amqp.Connection
 	wire     *wire
-	addr     string
-	endpoint endpoint
+	server   *amqpconn.Server
+	answer   time.Duration // how long the broker may take to answer a test of the connection
 	closes   chan *amqp.Error
 	blocking chan amqp.Blocking
 	routes   chan Route // of topics that want to publish; the probe uses the first
@@ -44,7 +46,7 @@ func (c *conn) user() string {
 	if c.noUser.Load() {
 		return ""
 	}
-	return c.endpoint.user
+	return c.server.User
 }
 
 func (c *conn) limits() limits {
@@ -141,7 +143,7 @@ func (c *conn) call(ctx context.Context, limit time.Duration, requests func() er
 			undo()
 		}
 	}()
-	return fmt.Errorf("no answer from %s within %v", c.addr, limit)
+	return fmt.Errorf("no answer from %s within %v", c.server.Addr, limit)
 }
 
 // suspect tests whether the broker still answers on this connection, and reports the
@@ -159,8 +161,8 @@ func (c *conn) suspect() (answered bool) {
 	}()
 	select {
 	case answered = <-answer:
-	case <-time.After(c.endpoint.answer):
-		c.wire.cut(fmt.Errorf("no answer from %s within %v, the connection was closed", c.addr, c.endpoint.answer))
+	case <-time.After(c.answer):
+		c.wire.cut(fmt.Errorf("no answer from %s within %v, the connection was closed", c.server.Addr, c.answer))
 	}
 	return answered
 }
@@ -197,9 +199,9 @@ func (c *conn) lossError(e *amqp.Error) error {
 		return err
 	}
 	if e == nil {
-		return fmt.Errorf("%s closed the connection", c.addr)
+		return fmt.Errorf("%s closed the connection", c.server.Addr)
 	}
-	return fmt.Errorf("connection to %s: %s", c.addr, brokerText(e))
+	return fmt.Errorf("connection to %s: %s", c.server.Addr, brokerText(e))
 }
 
 // lossText returns the error that ended a channel. If this program closed the connection

@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/wake"
 )
@@ -82,12 +83,12 @@ const (
 
 // Connection keeps one AMQP connection up for all topics.
 type Connection struct {
-	cfg       Config
-	log       *slog.Logger
-	endpoints []endpoint // the ones to try; Run's own
-	turn      int        // which endpoint is tried next; Run's own
-	stale     bool       // the latest URLs can't be used; Run's own
-	changed   wake.Broadcast
+	cfg     Config
+	log     *slog.Logger
+	servers []*amqpconn.Server // the ones to try; Run's own
+	turn    int                // which server is tried next; Run's own
+	stale   bool               // the latest URLs can't be used; Run's own
+	changed wake.Broadcast
 
 	mu     sync.Mutex
 	conn   *conn // nil while there is none
@@ -111,23 +112,23 @@ func New(cfg Config) (*Connection, error) {
 		c.cfg.Advice = func(string) string { return "" }
 	}
 	var err error
-	if c.endpoints, err = parseEndpoints(cfg); err != nil {
+	if c.servers, err = parseServers(cfg); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func parseEndpoints(cfg Config) ([]endpoint, error) {
+func parseServers(cfg Config) ([]*amqpconn.Server, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, errors.New("rabbitmq urls: must name a broker")
 	}
-	var all []endpoint
+	var all []*amqpconn.Server
 	for i, raw := range cfg.URLs {
-		e, err := parseEndpoint(raw, cfg)
+		s, err := amqpconn.Parse(raw, cfg.TLS)
 		if err != nil {
 			return nil, fmt.Errorf("rabbitmq url %d: %w", i+1, err)
 		}
-		all = append(all, e)
+		all = append(all, s)
 	}
 	return all, nil
 }
@@ -178,7 +179,7 @@ func (c *Connection) Run(ctx context.Context) error {
 			c.log.WarnContext(ctx, "rabbitmq is unavailable", "error", err)
 		}
 		wait := pause.Next()
-		if errors.As(err, new(*loginError)) {
+		if errors.As(err, new(*amqpconn.LoginError)) {
 			wait = max(wait, refusedPause)
 		}
 		retry.Sleep(ctx, wait)
@@ -187,51 +188,51 @@ func (c *Connection) Run(ctx context.Context) error {
 
 func (c *Connection) logUp(ctx context.Context, conn *conn, outage time.Time) {
 	if outage.IsZero() {
-		c.log.InfoContext(ctx, "rabbitmq is connected", "address", conn.addr)
+		c.log.InfoContext(ctx, "rabbitmq is connected", "address", conn.server.Addr)
 		return
 	}
-	c.log.InfoContext(ctx, "rabbitmq is available again", "address", conn.addr, "outage", time.Since(outage))
+	c.log.InfoContext(ctx, "rabbitmq is available again", "address", conn.server.Addr, "outage", time.Since(outage))
 }
 
 // refresh takes the latest URLs and TLS. It logs once if they can't be used.
 func (c *Connection) refresh(ctx context.Context) {
-	endpoints, err := c.latest()
+	servers, err := c.latest()
 	if err == nil {
-		c.endpoints, c.turn = endpoints, c.turn%len(endpoints)
+		c.servers, c.turn = servers, c.turn%len(servers)
 	} else if !c.stale {
 		c.log.WarnContext(ctx, "rabbitmq urls have changed but can't be used, the previous ones stay in use", "error", err)
 	}
 	c.stale = err != nil
 }
 
-// latest returns the endpoints that the configuration names now.
-func (c *Connection) latest() ([]endpoint, error) {
+// latest returns the servers that the configuration names now.
+func (c *Connection) latest() ([]*amqpconn.Server, error) {
 	cfg := c.cfg
 	if cfg.Latest != nil {
 		cfg.URLs, cfg.TLS = cfg.Latest()
 	}
-	return parseEndpoints(cfg)
+	return parseServers(cfg)
 }
 
-// renewed returns the endpoint with its current user, password and TLS.
-func (c *Connection) renewed(old endpoint) endpoint {
-	endpoints, _ := c.latest() // Run logs the error
-	for _, e := range endpoints {
-		if e.addr == old.addr && e.vhost == old.vhost {
-			return e
+// renewed returns the server with its current user, password and TLS.
+func (c *Connection) renewed(old *amqpconn.Server) *amqpconn.Server {
+	servers, _ := c.latest() // Run logs the error
+	for _, s := range servers {
+		if s.Addr == old.Addr && s.Vhost == old.Vhost {
+			return s
 		}
 	}
 	return old
 }
 
-// dialAny tries each of the latest endpoints once. It begins with the one after the last
+// dialAny tries each of the latest servers once. It begins with the one after the last
 // that failed.
 func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
 	c.refresh(ctx)
 	var errs []error
 	var advice []string // by error
-	for range c.endpoints {
-		conn, err := dial(ctx, c.endpoints[c.turn], c.cfg.Name, c.cfg.WriteTimeout)
+	for range c.servers {
+		conn, err := dial(ctx, c.servers[c.turn], c.cfg)
 		if err == nil {
 			return conn, nil
 		}
@@ -239,7 +240,7 @@ func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
 			return nil, ctx.Err()
 		}
 		errs, advice = append(errs, err), append(advice, c.cfg.Advice(err.Error()))
-		c.turn = (c.turn + 1) % len(c.endpoints)
+		c.turn = (c.turn + 1) % len(c.servers)
 	}
 	return nil, oneLine(errs, advice)
 }
@@ -304,7 +305,7 @@ func (c *Connection) serve(ctx context.Context, conn *conn) error {
 		}
 		last = now
 		if probed != nil && !conn.blocked.Load() && now.Sub(began) > c.cfg.ConnectTimeout {
-			return conn.abandon(fmt.Errorf("no answer from %s within %v", conn.addr, c.cfg.ConnectTimeout))
+			return conn.abandon(fmt.Errorf("no answer from %s within %v", conn.server.Addr, c.cfg.ConnectTimeout))
 		}
 	}
 }

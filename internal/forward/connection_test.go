@@ -55,7 +55,7 @@ func TestWrongPasswordIsAnOutage(t *testing.T) {
 	c := connect(t, forward.Config{URLs: []string{url}, Log: textLog(log)})
 	wait.For(t, "the reason", func() bool {
 		connected, _, reason := c.State()
-		return !connected && strings.Contains(reason, "403 username or password not allowed")
+		return !connected && strings.Contains(reason, "403 ACCESS_REFUSED - Login was refused")
 	})
 	tries := network.dials.Load()
 	wait.For(t, "more tries, that are not logged", func() bool { return network.dials.Load() >= tries+2 })

@@ -17,8 +17,7 @@ import (
 // parsed change nothing and are logged once.
 func TestLatestURLsAndTLS(t *testing.T) {
 	t.Parallel()
-	cert, pool := servertest.Certificate(t)
-	good := secure(t, servertest.RabbitMQ(t), cert)
+	good, pool := servertest.OverTLS(t, servertest.RabbitMQ(t))
 	var mu sync.Mutex
 	url, roots := good, x509.NewCertPool()
 	set := func(u string, r *x509.CertPool) {
@@ -40,7 +39,7 @@ func TestLatestURLsAndTLS(t *testing.T) {
 	}
 	wait.For(t, "the authority to be unknown", reason("certificate"))
 	set(strings.Replace(good, "guest:guest", "guest:wrong", 1), pool)
-	wait.For(t, "the password to be refused", reason("password"))
+	wait.For(t, "the password to be refused", reason("Login was refused"))
 	set("amqps://guest:guest@%zz/", pool)
 	wait.For(t, "the log to tell of a URL that can't be parsed",
 		func() bool { return strings.Contains(log.String(), "the previous ones stay in use") })

@@ -34,6 +34,7 @@ type Publisher struct {
 	channels map[*channel]struct{} // with results to come
 	reason   string                // why current is nil
 	block    Block
+	wide     int // the places that the topic has needed
 }
 
 // The kinds of a Block, by the broker's answer.
@@ -223,6 +224,21 @@ func (p *Publisher) open() (*channel, string) {
 			return nil, why
 		}
 	}
+}
+
+// places returns how many messages in flight the topic's channel must have room for, of a
+// window.
+func (p *Publisher) places(window int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return min(window, max(p.wide, firstPlaces))
+}
+
+// widen gives the topic's next channels room for a whole window.
+func (p *Publisher) widen(window int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wide = max(p.wide, window)
 }
 
 // installed returns the channel that Publish uses, or nil and the reason.

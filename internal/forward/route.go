@@ -100,12 +100,9 @@ func (r Route) check() error {
 	return nil
 }
 
-// prepare makes a fresh channel ready for the route. On an error the broker
-// has closed the channel, or the caller must.
+// prepare makes or checks what the route needs. On an error the broker has closed the
+// channel, or the caller must.
 func (r Route) prepare(channel *amqp.Channel) error {
-	if err := channel.Confirm(false); err != nil {
-		return fmt.Errorf("ask for confirms: %w", brokerError{err})
-	}
 	if r.Declare != nil {
 		return r.declare(channel)
 	}

@@ -2,8 +2,11 @@ package forward
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/retry"
 )
@@ -56,7 +59,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 			current = nil
 		}
 	}
-	if current != nil && current.fits(want) {
+	if current != nil && current.fits(want, s.p.places(want.Window)) {
 		current.use(want)
 		s.p.install(current, version, "")
 		return s.endOutage(ctx, want)
@@ -75,7 +78,9 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		s.p.blocked(Block{})
 	}
 	s.tried = version
-	next, err := s.p.openChannel(ctx, conn, want)
+	// If only the window outgrew the channel, the route is prepared.
+	prepared := current != nil && current.conn == conn && current.route.Load().samePlaces(want) && !current.degraded.Load()
+	next, err := s.p.openChannel(ctx, conn, want, prepared)
 	if err != nil {
 		s.probation = false
 		reason := err.Error()
@@ -190,4 +195,80 @@ func (p *Publisher) abandonAll(reason string) {
 		default: // it has a reason already
 		}
 	}
+}
+
+// openChannel opens a channel for the route. It takes little longer than the connect
+// timeout at most. prepared is true if another channel of this connection has made what the
+// route declares. Then openChannel declares nothing, because a queue may answer nothing.
+func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, prepared bool) (*channel, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if !prepared {
+		if err := p.tryType(ctx, conn, r); err != nil {
+			return nil, err
+		}
+	}
+	places := p.places(r.Window)
+	var ch *channel
+	ch = &channel{
+		connection: p.connection,
+		conn:       conn,
+		confirms:   newConfirms(places, p.connection.cfg.pace.stall),
+		stop:       make(chan string, 1),
+		deliver:    p.deliver,
+		ended:      func() { p.leave(ch) },
+		replace:    p.kicked.Send,
+		widen:      p.widen,
+		headers:    make(amqp.Table, ownHeaders),
+		reliable:   true,
+		opened:     time.Now(),
+	}
+	ch.route.Store(&r)
+	ch.confirms.user = conn.user()
+	err := conn.call(ctx, p.connection.cfg.ConnectTimeout, func() error {
+		channel, err := conn.amqp.Channel()
+		if err != nil {
+			return fmt.Errorf("open a channel: %w", brokerError{err})
+		}
+		ch.amqp = channel
+		ch.closes = channel.NotifyClose(make(chan *amqp.Error, 1))
+		ch.returns = channel.NotifyReturn(make(chan amqp.Return, places))
+		err = channel.Confirm(false)
+		if err != nil {
+			err = fmt.Errorf("ask for confirms: %w", brokerError{err})
+		} else if !prepared {
+			err = r.prepare(channel)
+		}
+		if err != nil {
+			_ = channel.Close()
+		}
+		return err
+	}, func() { _ = ch.amqp.Close() })
+	if err != nil {
+		return nil, err
+	}
+	return ch, nil
+}
+
+// tryType declares an exchange whose type comes from a plugin, over a separate
+// connection. A broker without the plugin closes the connection (503). On the shared
+// connection that would hit every topic.
+func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
+	if !r.needsPlugin() {
+		return nil
+	}
+	cfg := p.connection.cfg
+	own, err := dial(ctx, p.connection.renewed(conn.server), cfg)
+	if err != nil {
+		return err
+	}
+	defer own.close()
+	return own.call(ctx, cfg.ConnectTimeout, func() error {
+		channel, err := own.amqp.Channel()
+		if err != nil {
+			return fmt.Errorf("open a channel: %w", brokerError{err})
+		}
+		return r.declareExchange(channel)
+	}, func() {})
 }

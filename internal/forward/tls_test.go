@@ -2,21 +2,17 @@ package forward_test
 
 import (
 	"crypto/tls"
-	"net"
-	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	cert, pool := servertest.Certificate(t)
-	secured := secure(t, servertest.RabbitMQ(t), cert)
+	secured, pool := servertest.OverTLS(t, servertest.RabbitMQ(t))
 
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: pool}}), "topic",
 		forward.Route{
@@ -34,27 +30,4 @@ func TestTLS(t *testing.T) {
 		connected, _, reason := stranger.State()
 		return !connected && strings.Contains(reason, "certificate")
 	})
-}
-
-// secure puts TLS before the broker and returns the URL to it.
-func secure(t *testing.T, rawURL string, cert tls.Certificate) string {
-	t.Helper()
-	u, err := url.Parse(rawURL)
-	check.OK(t, err)
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
-	check.OK(t, err)
-	front := &proxy{listener: listener, target: u.Host, conns: make(map[net.Conn]struct{})}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		front.accept()
-		front.running.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = listener.Close()
-		front.cut()
-		<-done
-	})
-	u.Scheme, u.Host = "amqps", listener.Addr().String()
-	return u.String()
 }

@@ -2,10 +2,13 @@ package intake
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/duefleet/duefleet/internal/amqpframe"
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/didyoumean"
 	"github.com/duefleet/duefleet/task"
 )
@@ -57,6 +60,22 @@ func nearest(name string) string {
 	return "; did you mean " + name + "?"
 }
 
+// restoreExpiration gives a message that was refused and published again its expiration,
+// unless it has one. The user-id of a refused message stays a header: any publisher can set
+// it, and RabbitMQ checks only the property.
+func restoreExpiration(m *amqpmsg.Message) error {
+	value, there := m.Headers[HeaderExpiration]
+	if !there || m.Properties.Expiration != "" {
+		return nil
+	}
+	text, _ := text(value)
+	if _, err := strconv.ParseUint(text, 10, 32); err != nil {
+		return fmt.Errorf("header %s: must be text with a number of milliseconds below 2^32", HeaderExpiration)
+	}
+	m.Properties.Expiration = text
+	return nil
+}
+
 // deliveredHeaders removes what was meant for duefleet and reverses the sign of a delay.
 func (d due) deliveredHeaders(headers map[string]any) {
 	for name := range headers {
@@ -69,16 +88,20 @@ func (d due) deliveredHeaders(headers map[string]any) {
 	}
 }
 
-// negative returns -ms in the integer type in which ms was published, or in the next wider
-// signed one if ms was unsigned. Other types become an int64.
+// negative returns -ms in the signed integer type in which ms was published, or in the next
+// wider one if ms was unsigned. Other types become an int32 if ms fits, because some clients
+// read each int64 as unsigned.
 func negative(ms int64, published any) any {
 	switch published.(type) {
 	case int8:
-		return int8(-ms) //nolint:gosec // ms was an int8 above 0, as in the cases below
+		return int8(-ms) //nolint:gosec // ms was an int8 above 0, as in the next case
 	case int16, uint8:
 		return int16(-ms) //nolint:gosec // see above
-	case int32, uint16:
-		return int32(-ms) //nolint:gosec // see above
+	case int64:
+		return -ms
+	}
+	if ms <= math.MaxInt32 {
+		return int32(-ms)
 	}
 	return -ms
 }

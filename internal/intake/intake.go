@@ -9,6 +9,7 @@ package intake
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/task"
 )
 
 // Broker is a connection to RabbitMQ that its owner keeps up.
@@ -78,6 +80,8 @@ type pace struct {
 	answerFor time.Duration
 	// bind is the longest time until the binding is made again.
 	bind time.Duration
+	// unmade is for how long the topic may be unknown to Redis before that is trouble.
+	unmade time.Duration
 	// unacked is the first prefetch.
 	unacked int
 	// stored is called between Redis's reply and the ack; tests end the process there.
@@ -88,6 +92,7 @@ const (
 	defaultHandOver  = 30 * time.Second
 	defaultAnswerFor = 5 * time.Second
 	defaultBind      = 10 * time.Second
+	defaultUnmade    = 10 * time.Second
 	// stopGrace is how long a call to Redis may take after the intake was stopped.
 	stopGrace = 2 * time.Second
 	// pauseMin and pauseMax are the limits of the pause between two tries.
@@ -118,6 +123,7 @@ func New(cfg Config) *Intake {
 	cfg.pace.handOver = cmp.Or(cfg.pace.handOver, defaultHandOver)
 	cfg.pace.answerFor = cmp.Or(cfg.pace.answerFor, defaultAnswerFor)
 	cfg.pace.bind = cmp.Or(cfg.pace.bind, defaultBind)
+	cfg.pace.unmade = cmp.Or(cfg.pace.unmade, defaultUnmade)
 	cfg.pace.unacked = cmp.Or(cfg.pace.unacked, firstUnacked)
 	unbound := ratelog.New(cfg.Log, slog.LevelWarn, "binding of the intake not made again")
 	return &Intake{cfg: cfg, prefetch: cfg.pace.unacked, outbox: outbox{broker: cfg.Out}, logs: logs{
@@ -143,6 +149,7 @@ func (in *Intake) Serve(ctx context.Context, s Settings) {
 	defer in.trouble.Store(nil)
 	in.zero()
 	pause := retry.Backoff{Min: pauseMin, Max: pauseMax}
+	known := time.Now() // when the topic was last known, or the begin
 	for ctx.Err() == nil {
 		changed := in.cfg.In.Changed()
 		began := time.Now()
@@ -150,12 +157,19 @@ func (in *Intake) Serve(ctx context.Context, s Settings) {
 		switch {
 		case ctx.Err() != nil:
 		case err == nil: // it wants another prefetch
+			known = time.Now()
 			pause.Reset()
 		default:
 			if time.Since(began) > pauseMax {
 				pause.Reset()
 			}
-			in.stands(ctx, err)
+			unmade := errors.Is(err, task.ErrUnknownTopic)
+			if !unmade {
+				known = time.Now()
+			}
+			if !unmade || time.Since(known) > in.cfg.pace.unmade { // a scanner makes it within seconds
+				in.stands(ctx, err)
+			}
 			waiting, cancel := context.WithTimeout(ctx, pause.Next())
 			select {
 			case <-changed:

@@ -67,9 +67,10 @@ type item struct {
 	entry    shard.Entry // of a task to store
 
 	refusal *refusal
-	code    string // "" until it is carried out
-	dueAt   int64  // of the answer, in Unix ms; 0: none
-	done    bool   // only the ack is left
+	code    string                     // "" until it is carried out
+	dueAt   int64                      // of the answer, in Unix ms; 0: none
+	answer  *amqp.DeferredConfirmation // nil until an answer is published
+	done    bool                       // only the ack is left
 }
 
 const (
@@ -190,6 +191,9 @@ func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	hop := hopOf(m.Headers, now)
 	if err := hop.check(); err != nil {
 		return &refusal{refusedLoop, err}
+	}
+	if err := restoreExpiration(&m); err != nil {
+		return &refusal{refusedHeaders, err}
 	}
 	it.due.deliveredHeaders(m.Headers)
 	it.entry = shard.Entry{ID: it.id, When: it.due.when, IfAbsent: it.verb == IfAbsent,

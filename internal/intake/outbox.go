@@ -139,12 +139,17 @@ type reply struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// answer sends answers. Those that no queue gets are dropped.
+// answer sends answers, except those that an earlier call sent and RabbitMQ confirmed. Those
+// that no queue gets are dropped. It waits for no confirms: a client may name a queue that
+// never confirms.
 func (o *outbox) answer(ctx context.Context, wanted batch) error {
 	if err := o.open(ctx); err != nil {
 		return err
 	}
 	for _, it := range wanted {
+		if it.answer != nil && it.answer.Acked() {
+			continue
+		}
 		r := reply{Code: it.code, Due: it.dueAt}
 		if it.refusal != nil {
 			r.Reason = it.refusal.why.Error()
@@ -153,7 +158,7 @@ func (o *outbox) answer(ctx context.Context, wanted batch) error {
 		if err != nil {
 			return err
 		}
-		err = o.channel.PublishWithContext(ctx, "", it.delivery.ReplyTo, false, false, amqp.Publishing{
+		it.answer, err = o.channel.PublishWithDeferredConfirm("", it.delivery.ReplyTo, false, false, amqp.Publishing{
 			ContentType: "application/json", CorrelationId: it.delivery.CorrelationId, AppId: "duefleet", Body: body,
 		})
 		if err != nil {

@@ -11,6 +11,7 @@ const (
 	RedisRefuses         Kind = "redis_refuses"
 	RedisFull            Kind = "redis_full"
 	RedisUnsafe          Kind = "redis_unsafe"
+	DataLost             Kind = "data_lost"
 	RabbitMQUnreachable  Kind = "rabbitmq_unreachable"
 	RabbitMQBlocked      Kind = "rabbitmq_blocked"
 	ExchangeMissing      Kind = "exchange_missing"
@@ -80,6 +81,8 @@ func serverRows() []row {
 			"DuefleetRedisFull"},
 		{RedisUnsafe, Notice, Lost, "run the commands that scanner doctor prints", "duefleetredisunsafe",
 			"DuefleetRedisUnsafe"},
+		{DataLost, Broken, Lost, "restore the data, or schedule the tasks again; then run scanner data accept",
+			"duefleetdatalost", "DuefleetDataLost"},
 		{RabbitMQUnreachable, Broken, Late, "start RabbitMQ, or look at this scanner's network, vhost and password",
 			"duefleetrabbitmqdown", "DuefleetRabbitMQDown"},
 		{RabbitMQBlocked, Broken, Late, "free memory or disk of RabbitMQ", "duefleetrabbitmqblocked",
@@ -94,7 +97,7 @@ func serverRows() []row {
 			"DuefleetShardRefused"},
 		{ConsulAway, Degraded, None, "bring Consul back, or give the scanner a token that it takes", "duefleetconsuldown",
 			"DuefleetConsulDown"},
-		{ConsulRefuses, Notice, None, "give the scanner a token that may register the service", "duefleetconsuldown",
+		{ConsulRefuses, Notice, None, "give the scanner a token that has the rights in the text", "duefleetconsuldown",
 			"none: delivery goes on without it"},
 	}
 }

@@ -93,12 +93,8 @@ func (g *getting) read(ctx context.Context, p shard.Placement, todo []int, of sh
 	for len(queue) > 0 {
 		round := queue[:min(len(queue), fetchAtOnce)]
 		queue = queue[len(round):]
-		names := make([]shard.Names, len(round))
-		for n, b := range round {
-			names[n] = b.names(idOf)
-		}
 		var unasked error
-		for n, fetched := range g.router.topic.Fetch(ctx, p, names) {
+		for n, fetched := range g.router.topic.Fetch(ctx, p, namesOf(round, idOf)) {
 			b, err := round[n], fetched.Err
 			switch {
 			case outdated(err):

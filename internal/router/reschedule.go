@@ -131,35 +131,24 @@ func (s *rescheduling) attempt(ctx context.Context, p shard.Placement, todo []in
 // again has their moves. A task with the op of its move was rescheduled before the change
 // began; a mover brings it along.
 func (s *rescheduling) readOld(ctx context.Context, p shard.Placement, todo []int) (ready, again []int, refusal error) {
-	if len(todo) == 0 {
-		return nil, nil, nil
-	}
-	batches, names := s.olds(p, todo)
-	for n, fenced := range s.router.topic.FenceAll(ctx, p, names) {
-		b := batches[n]
+	read, again, refusal := s.router.readOld(ctx, p, s.olds(p, todo), s.idOf)
+	for _, old := range read {
+		there := old.record
 		switch {
-		case outdated(fenced.Err):
-			again, refusal = append(again, b.entries...), fenced.Err
+		case old.err != nil:
+			s.results[old.of] = Scheduled{Err: old.err}
 			continue
-		case fenced.Err != nil:
-			s.fail(b.entries, fenced.Err)
+		case there == nil:
+		case there.Err != nil:
+			s.results[old.of] = Scheduled{Err: there.Err}
 			continue
+		case there.Op == string(s.moves[old.of].Op):
+			s.results[old.of] = Scheduled{Due: there.Due.UnixMilli()}
+			continue
+		default:
+			s.moves[old.of].Fallback = there
 		}
-		s.router.saw(b.key.shard, p, fenced.Cancelled)
-		for j, there := range fenced.Records {
-			i := b.entries[j]
-			switch {
-			case there == nil:
-				ready = append(ready, i)
-			case there.Err != nil:
-				s.results[i] = Scheduled{Err: there.Err}
-			case there.Op == string(s.moves[i].Op):
-				s.results[i] = Scheduled{Due: there.Due.UnixMilli()}
-			default:
-				s.moves[i].Fallback = there
-				ready = append(ready, i)
-			}
-		}
+		ready = append(ready, old.of)
 	}
 	return ready, again, refusal
 }
@@ -171,9 +160,9 @@ func (s *rescheduling) closeOld(ctx context.Context, p shard.Placement, todo []i
 		return
 	}
 	luascript.CarriedOut(ctx)
-	batches, names := s.olds(p, todo)
-	for n, err := range s.router.closeOld(ctx, p, names...) {
-		for _, i := range batches[n].entries {
+	olds := s.olds(p, todo)
+	for n, err := range s.router.closeOld(ctx, p, namesOf(olds, s.idOf)...) {
+		for _, i := range olds[n].entries {
 			switch {
 			case errors.Is(err, task.ErrReplicas):
 				s.results[i].Err = err
@@ -185,15 +174,12 @@ func (s *rescheduling) closeOld(ctx context.Context, p shard.Placement, todo []i
 }
 
 // olds groups moves by their old shards.
-func (s *rescheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Names) {
-	batches := group(todo, scriptTasks, func(i int) batchKey { return batchKey{shard: p.Old(s.moves[i].ID)} },
+func (s *rescheduling) olds(p shard.Placement, todo []int) []*batch {
+	return group(todo, scriptTasks, func(i int) batchKey { return batchKey{shard: p.Old(s.moves[i].ID)} },
 		func(int) int { return 0 })
-	names := make([]shard.Names, len(batches))
-	for n, b := range batches {
-		names[n] = b.names(func(i int) string { return s.moves[i].ID })
-	}
-	return batches, names
 }
+
+func (s *rescheduling) idOf(i int) string { return s.moves[i].ID }
 
 func (s *rescheduling) fail(of []int, err error) {
 	for _, i := range of {

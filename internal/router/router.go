@@ -188,6 +188,39 @@ func (r *Router) show(ctx context.Context, p shard.Placement, shards []int) map[
 	return failed
 }
 
+// oldTask is the task of one entry or move at its old shard.
+type oldTask struct {
+	of     int
+	record *shard.Record // nil: it isn't there
+	err    error         // of the whole shard
+}
+
+// readOld shows the placement to old shards and reads the tasks of batches there, in one
+// round trip. If shards refuse the placement, again has their tasks.
+func (r *Router) readOld(ctx context.Context, p shard.Placement, batches []*batch, idOf func(i int) string) (
+	read []oldTask, again []int, refusal error) {
+	if len(batches) == 0 {
+		return nil, nil, nil
+	}
+	for n, fenced := range r.topic.FenceAll(ctx, p, namesOf(batches, idOf)) {
+		b := batches[n]
+		if outdated(fenced.Err) {
+			again, refusal = append(again, b.entries...), fenced.Err
+			continue
+		}
+		records := fenced.Records
+		if fenced.Err == nil {
+			r.saw(b.key.shard, p, fenced.Cancelled)
+		} else {
+			records = make([]*shard.Record, len(b.entries))
+		}
+		for j, i := range b.entries {
+			read = append(read, oldTask{i, records[j], fenced.Err})
+		}
+	}
+	return read, again, refusal
+}
+
 func (r *Router) unseen(p shard.Placement, shards []int) (unseen []shard.Names) {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
@@ -310,6 +343,14 @@ func (b *batch) names(idOf func(i int) string) shard.Names {
 		n.IDs[j] = idOf(i)
 	}
 	return n
+}
+
+func namesOf(batches []*batch, idOf func(i int) string) []shard.Names {
+	names := make([]shard.Names, len(batches))
+	for n, b := range batches {
+		names[n] = b.names(idOf)
+	}
+	return names
 }
 
 // upTo returns the indexes of n entries.

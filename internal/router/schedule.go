@@ -162,34 +162,20 @@ func (s *scheduling) showOld(ctx context.Context, p shard.Placement, todo []int)
 // entries with IfAbsent whose tasks lie there their results, and returns all others as free.
 // A record with the op of this call was put before the change began; a mover brings it
 // along. A record that can't be read isn't from this call.
-func (s *scheduling) askOld(ctx context.Context, p shard.Placement, todo []int) (free, again []int,
-	refusal error) {
-	if len(todo) == 0 {
-		return nil, nil, nil
-	}
-	batches, names := s.olds(p, todo)
-	for i, fenced := range s.router.topic.FenceAll(ctx, p, names) {
-		b := batches[i]
+func (s *scheduling) askOld(ctx context.Context, p shard.Placement, todo []int) (free, again []int, refusal error) {
+	read, again, refusal := s.router.readOld(ctx, p, s.group(p, todo, shard.Placement.Old), s.idOf)
+	for _, old := range read {
+		there := old.record
+		s.old[old.of] = there != nil
 		switch {
-		case outdated(fenced.Err):
-			again, refusal = append(again, b.entries...), fenced.Err
-			continue
-		case fenced.Err != nil:
-			s.fail(b.entries, fenced.Err)
-			continue
-		}
-		s.router.saw(b.key.shard, p, fenced.Cancelled)
-		for j, there := range fenced.Records {
-			at := b.entries[j]
-			s.old[at] = there != nil
-			switch {
-			case there != nil && there.Op == string(s.opOf(at)):
-				s.results[at] = Scheduled{Due: there.Due.UnixMilli()}
-			case there == nil, s.entries[at].IfPresent:
-				free = append(free, at)
-			default:
-				s.results[at] = Scheduled{Err: task.ErrExists}
-			}
+		case old.err != nil:
+			s.results[old.of] = Scheduled{Err: old.err}
+		case there != nil && there.Op == string(s.opOf(old.of)):
+			s.results[old.of] = Scheduled{Due: there.Due.UnixMilli()}
+		case there == nil, s.entries[old.of].IfPresent:
+			free = append(free, old.of)
+		default:
+			s.results[old.of] = Scheduled{Err: task.ErrExists}
 		}
 	}
 	return free, again, refusal
@@ -200,10 +186,10 @@ func (s *scheduling) afterMove(ctx context.Context, p shard.Placement, moving []
 	if len(moving) == 0 {
 		return
 	}
-	batches, names := s.olds(p, moving)
-	for i, err := range s.router.closeOld(ctx, p, names...) {
+	olds := s.group(p, moving, shard.Placement.Old)
+	for i, err := range s.router.closeOld(ctx, p, namesOf(olds, s.idOf)...) {
 		if err != nil { // they are stored, and their old copies may be too
-			s.fail(batches[i].entries, luascript.Uncertain(err))
+			s.fail(olds[i].entries, luascript.Uncertain(err))
 		}
 	}
 }
@@ -229,15 +215,7 @@ func (s *scheduling) group(p shard.Placement, todo []int, of shardOf) []*batch {
 	}, func(i int) int { return len(s.entries[i].Body) })
 }
 
-// olds groups entries by their old shards.
-func (s *scheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Names) {
-	batches := s.group(p, todo, shard.Placement.Old)
-	names := make([]shard.Names, len(batches))
-	for i, b := range batches {
-		names[i] = b.names(func(i int) string { return s.entries[i].ID })
-	}
-	return batches, names
-}
+func (s *scheduling) idOf(i int) string { return s.entries[i].ID }
 
 func (s *scheduling) putOf(b *batch) shard.Put {
 	put := shard.Put{Shard: b.key.shard, Op: b.key.op, Mode: b.key.mode, Moving: b.key.moving, Term: s.router.term,

@@ -18,6 +18,7 @@ type inForce struct {
 	document atomic.Pointer[config.Document]
 	changed  wake.Broadcast                    // fires at a new document or placement.
 	desired  atomic.Uint64                     // counts the documents with a new shard count.
+	losses   atomic.Uint64                     // counts the losses of Redis's data.
 	resumed  atomic.Pointer[config.Document]   // the one whose pause has ended by itself.
 	differs  atomic.Pointer[map[string]string] // settings that aren't the defaults
 	pausing  telemetry.Switch                  // shows whether the topic is paused
@@ -44,7 +45,7 @@ func (f *inForce) aboutShards() reshard.Document {
 }
 
 // await waits until holds returns true, or until ctx ends. The condition may depend only
-// on the document and the placement.
+// on the document, the placement and the losses.
 func (f *inForce) await(ctx context.Context, holds func() bool) {
 	for ctx.Err() == nil {
 		changed := f.changed.Next()

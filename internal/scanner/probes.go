@@ -19,6 +19,7 @@ func (s *Scanner) observe() error {
 		{Name: "config", Required: true, Probe: s.reloader.configured},
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
 		{Name: "memory", Probe: s.roomInRedis},
+		{Name: "data", Probe: s.dataKept},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
 		{Name: "source", Probe: s.ownSource},

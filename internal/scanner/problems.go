@@ -20,7 +20,8 @@ func (s *Scanner) problems() []problem.Problem {
 	if s.stopping.Load() {
 		found = append(found, problem.New(problem.Stopping, "", "stopping"))
 	}
-	found = slices.Concat(found, s.redisProblems(), s.sourceProblems(), s.reloader.problems(), s.reloader.unmade())
+	found = slices.Concat(found, s.redisProblems(), s.dataProblems(), s.sourceProblems(), s.reloader.problems(),
+		s.reloader.unmade())
 	topics := s.reloader.all()
 	if len(topics) == 0 { // else each topic says so
 		found = append(found, s.rabbitProblems()...)
@@ -123,7 +124,7 @@ func (s *Scanner) sourceProblems() (found []problem.Problem) {
 			found = append(found, problem.Away(problem.SourceAway, errs[topic]))
 		}
 	}
-	return slices.Concat(found, s.registrationProblems(), s.foreignProblems())
+	return slices.Concat(found, s.registrationProblems(), s.identityProblems(), s.foreignProblems())
 }
 
 // registrationProblems returns why Consul doesn't register this scanner.

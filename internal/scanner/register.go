@@ -30,10 +30,12 @@ const (
 	notesInterval = 10 * time.Minute
 )
 
-// Register announces a member and what it reports about its configuration.
+// Register announces a member and what it reports about its configuration. It also keeps
+// the identity of the fleet's data.
 type Register interface {
 	Catalog
 	Notes
+	Identities
 }
 
 // Catalog is where others find the live members.

@@ -193,6 +193,12 @@ func (registered) SweepStatus(context.Context, func(string, []byte) bool) ([]str
 	return nil, nil
 }
 
+func (registered) Identity(context.Context, string) (string, uint64, error) { return "", 0, nil }
+
+func (registered) SaveIdentity(context.Context, string, string, uint64) (bool, error) {
+	return true, nil
+}
+
 // TestAPlacementThatNobodyMadeIsUndone: a producer invented a placement and showed it to
 // a shard. A scanner that starts puts it in force. With Consul the document's shard count
 // comes back by itself, with files when the file says another one.

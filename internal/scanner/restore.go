@@ -92,6 +92,18 @@ func keptDocument(name string, raw []byte) config.Document {
 	return doc
 }
 
+// keepAgain makes all topics store their documents again, because Redis lost its data. While
+// a topic isn't made again, it counts as removed, and its document waits. When it is made with
+// the same placement, nothing tells the keeper; so keepAgain is called repeatedly.
+func (r *reloader) keepAgain(first bool) {
+	for _, v := range r.all() {
+		if first {
+			v.topic.inForce.losses.Add(1)
+		}
+		v.topic.inForce.changed.Fire()
+	}
+}
+
 // keeper stores a topic's document in force in Redis, so that a fleet can start without its
 // source.
 type keeper struct {
@@ -105,17 +117,19 @@ type keeper struct {
 
 // run stores documents until ctx ends. It also adds the topic to the known topics. It writes one document
 // after the other, so that the newest one stays. It writes again under each new
-// placement, because a removal may end after the topic was created again.
+// placement, because a removal may end after the topic was created again. It also does so
+// after a loss of Redis's data, when the new placement may be the same as the old one.
 func (k *keeper) run(ctx context.Context) {
 	var pause retry.Backoff
 	var raw, kept []byte
 	var p, under shard.Placement
+	var losses, seen uint64
 	for {
 		k.inForce.await(ctx, func() (stale bool) {
 			var removed bool
 			p, removed = k.resharder.Known()
-			raw = k.inForce.document.Load().Raw
-			return p.Epoch > 0 && !removed && (p != under || !bytes.Equal(raw, kept))
+			raw, losses = k.inForce.document.Load().Raw, k.inForce.losses.Load()
+			return p.Epoch > 0 && !removed && (p != under || losses != seen || !bytes.Equal(raw, kept))
 		})
 		if ctx.Err() != nil {
 			return
@@ -129,7 +143,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		k.health.Tried("document", nil)
 		pause.Reset()
-		kept, under = raw, p
+		kept, under, seen = raw, p, losses
 	}
 }
 

@@ -75,6 +75,7 @@ type Scanner struct {
 	reloader     *reloader
 	registration *registration // nil without Consul
 	durability   *durability
+	identity     *identity
 	sources      *sources
 	tracker      problem.Tracker // of what the heartbeats report
 
@@ -113,7 +114,10 @@ func New(cfg Config) (*Scanner, error) {
 	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members,
 		recorded: map[string]string{}}
 	s.reloader = newReloader(s, s.sources, s.store, s.metrics, cfg.Log)
+	s.identity = &identity{store: s.store, fleet: cfg.Settings.Redis.Prefix, lost: s.reloader.keepAgain, log: cfg.Log,
+		every: identityInterval}
 	if cfg.Register != nil {
+		s.identity.kept = cfg.Register
 		s.registration = &registration{
 			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
 			back: wake.NewSignal(), notes: make(chan note, 1),
@@ -168,6 +172,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.support.Go(func() error { s.heartbeat.Run(serving); return nil })
 	s.support.Go(func() error { s.reloader.follow(working); return nil })
 	s.support.Go(func() error { s.durability.watch(working); return nil })
+	s.support.Go(func() error { s.identity.watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin",
 		s.admin.Addr())
 	watching.Go(func() error { return s.reloader.watch(working) })

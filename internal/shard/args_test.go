@@ -126,7 +126,8 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"cas_placement": {[]string{c.placementKey(), c.changes()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
 			0: placements[1:], 1: placements, 2: {""},
 		}, false},
-		"describe": {[]string{c.store.fleetNotesKey()}, []any{"me", "{}"}, map[int][]any{0: {""}}, false},
+		"accept_identity": {[]string{c.store.identityKey()}, []any{"", "new"}, map[int][]any{1: {""}}, false},
+		"describe":        {[]string{c.store.fleetNotesKey()}, []any{"me", "{}"}, map[int][]any{0: {""}}, false},
 		"heartbeat": {[]string{c.store.fleetKey()}, []any{"me", "1000", "60000"},
 			map[int][]any{0: {""}, 1: number, 2: number}, false},
 		"rate": {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive,

@@ -37,7 +37,7 @@ func roles() []role {
 				"import", "claim", "draw", "heartbeat", "describe", "export", "scan_pass", "mark_clean", "attention",
 				"cas_placement", "rate",
 				"release", "settle", "stats", "fence", "stop_move", "keep_document",
-				"begin_term", "raise_term",
+				"begin_term", "raise_term", "accept_identity",
 			},
 			// The last four are for scanner doctor; info also tells whether Redis keeps what it
 			// acknowledges.
@@ -58,8 +58,9 @@ func roles() []role {
 			commands: always, keys: orders,
 		},
 		{
-			name:    "operator",
-			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note"},
+			name: "operator",
+			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note",
+				"accept_identity"},
 			// ping and info are for scanner doctor, with the scratch keys below.
 			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange",
 				"zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore",
@@ -67,7 +68,8 @@ func roles() []role {
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*",
 				"~duefleet:history:*", "~duefleet:placement:*",
-				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:doctor:*", "%R~duefleet:fleet",
+				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:identity",
+				"~duefleet:doctor:*", "%R~duefleet:fleet",
 				"%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},
 		},

@@ -19,6 +19,8 @@ type Plan struct {
 	// to write.
 	Found, After config.Document
 	Changes      []config.Change
+	// LeftIntakes are the intakes that no scanner serves any more after the change.
+	LeftIntakes []config.LeftIntake
 	// Fixed: Found has mistakes, and the change fixes them.
 	Fixed bool
 	// Same: there is nothing to write.
@@ -71,27 +73,10 @@ func (d Documents) Plan(ctx context.Context, topic string, e Edit) (Plan, error)
 	if err != nil {
 		return p, e.explain(err, topic, found)
 	}
-	if p.Same || !p.After.Topic.TakesIn() {
+	if p.Same || e.Fleet != nil { // a topic in a conflict can be paused
 		return p, nil
 	}
-	list, err := d.List(ctx)
-	if err != nil {
-		return p, err
-	}
-	return p, refuseCircle(list, p.After)
-}
-
-// refuseCircle returns a config.CircleError if topics would be in a circle after documents
-// are written to those in the list.
-func refuseCircle(list []config.Document, after ...config.Document) error {
-	topics := make(map[string]config.Topic, len(list)+len(after))
-	for _, doc := range append(list[:len(list):len(list)], after...) {
-		topics[doc.Name] = doc.Topic
-	}
-	if found := config.FindCircle(topics); found != nil {
-		return found
-	}
-	return nil
+	return p, d.CheckTogether(ctx, &p)
 }
 
 // ofForce edits the last good document, which scanners use and which replaces the broken
@@ -131,9 +116,6 @@ func (d Documents) PlanAll(ctx context.Context, docs []config.Document) ([]Plan,
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseCircle(list, docs...); err != nil {
-		return nil, err
-	}
 	found := map[string]config.Document{}
 	for _, doc := range list {
 		found[doc.Name] = doc
@@ -152,7 +134,11 @@ func (d Documents) PlanAll(ctx context.Context, docs []config.Document) ([]Plan,
 		}
 		plans = append(plans, Plan{Notes: []string{note}, Found: there, After: doc, Changes: difference(there, doc)})
 	}
-	return plans, nil
+	all := make([]*Plan, len(plans))
+	for i := range plans {
+		all[i] = &plans[i]
+	}
+	return plans, checkTogether(list, all)
 }
 
 // CommitAll writes the plans one after the other, and calls done after each. It stops at
@@ -214,6 +200,8 @@ func (p Plan) added() (key string, format int) {
 	switch {
 	case adds(func(t config.Topic) bool { return t.Intake != nil }):
 		return "intake", config.FormatIntake
+	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.Type == "headers" }):
+		return "declare.type=headers", config.FormatIntake
 	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.DeadLetter != "" }):
 		return "declare.dead_letter", config.FormatDeadLetter
 	}

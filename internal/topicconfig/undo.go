@@ -27,7 +27,10 @@ func (d Documents) PlanUndo(ctx context.Context, topic string, to uint64) (p Pla
 	removed = h.Changes[len(h.Changes)-1].Removed
 	p.Same = !removed && bytes.Equal(before.Raw, found.Raw)
 	p.After, p.Changes, p.Notes = before, difference(found, before), undone(h, at)
-	return p, removed, nil
+	if !p.Same {
+		err = d.CheckTogether(ctx, &p)
+	}
+	return p, removed, err
 }
 
 // undone describes the changes after index at, which an undo to that change reverts, the
@@ -94,57 +97,4 @@ func described(c consul.Change) string {
 		text += " (" + c.Reason + ")"
 	}
 	return text
-}
-
-// LeftBindings returns the bindings that earlier documents in a topic's history made and
-// that its present settings don't.
-func LeftBindings(h consul.History, now config.Topic) []config.Binding {
-	var earlier []config.Topic
-	for _, change := range h.Changes {
-		if doc := config.ParseDocument(h.Topic, change.Document, 0); !change.Removed && !change.Dropped && doc.Err == nil {
-			earlier = append(earlier, doc.Topic)
-		}
-	}
-	return config.LeftBindings(earlier, now)
-}
-
-// UnbindOld removes the bindings that earlier documents of a topic left, with unbind. It
-// returns them with the present document.
-func (d Documents) UnbindOld(ctx context.Context, topic string, fleet Fleet,
-	unbind func(context.Context, []config.Binding) error) (config.Document, []config.Binding, error) {
-	h, doc, err := d.History(ctx, topic)
-	switch {
-	case err != nil:
-		return doc, nil, fmt.Errorf("topic %s: the queues that were declared before can't be read: %w", topic, err)
-	case doc.Index == 0:
-		return doc, nil, NoDocumentError(topic)
-	case doc.Err != nil:
-		return doc, nil, fmt.Errorf("topic %s: its document has mistakes, nothing was unbound: %w", topic, doc.Err)
-	}
-	bindings := LeftBindings(h, doc.Topic)
-	if len(bindings) == 0 {
-		return doc, nil, nil
-	}
-	if err = mayUnbind(ctx, fleet, doc); err == nil {
-		err = unbind(ctx, bindings)
-	}
-	if err != nil {
-		return doc, nil, fmt.Errorf("topic %s: %w", topic, err)
-	}
-	return doc, bindings, nil
-}
-
-// mayUnbind returns an error unless all live scanners have applied the document. A scanner
-// that hasn't could bind an old queue again, and without any the new queue may not be bound
-// yet.
-func mayUnbind(ctx context.Context, fleet Fleet, doc config.Document) error {
-	why, err := fleet.Applied(ctx, doc.Name, doc.Index)
-	if err != nil {
-		return fmt.Errorf("nothing was unbound, because it isn't known whether scanners apply the document: %w", err)
-	}
-	if why != "" {
-		return fmt.Errorf("nothing was unbound, because not all scanners apply the document: %s; then try again: "+
-			"scanner topic set %s --unbind-old", why, doc.Name)
-	}
-	return nil
 }

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 func TestClients(t *testing.T) {
 	for _, c := range clients(t) {
 		t.Run(c.name, func(t *testing.T) {
-			url := startFleet(t)
+			url := startFleet(t, nil)
 			broker := servertest.Channel(t, url)
 			witness := bindWitness(t, broker)
 			arriving := start(t, "consumer", c.consumer, url, "EXCHANGE="+due, "QUEUE=arrived")
@@ -55,14 +55,17 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// startFleet starts a scanner with the topic orders and returns the URL of its vhost.
-func startFleet(t *testing.T) string {
+// startFleet starts a scanner with the topic orders and returns the URL of its vhost. It
+// adds more keys to the intake.
+func startFleet(t *testing.T, more map[string]any) string {
 	t.Helper()
+	in := map[string]any{"exchange": intake, "type": "topic"}
+	maps.Copy(in, more)
 	settings := fleet.Settings{Topics: map[string]fleet.Topic{
 		"orders": fleet.DeclaredTopic("orders", fleet.Topic{
 			"routing_key": "order.#",
 			"declare":     map[string]any{"type": "topic", "queue": "orders.due", "queue_type": "classic"},
-			"intake":      map[string]any{"exchange": intake, "type": "topic"},
+			"intake":      in,
 		}),
 	}}
 	settings.RedisAddr, settings.RedisPrefix = servertest.Redis(t)

@@ -1,6 +1,8 @@
 // Package clients holds programs that publish to and consume from RabbitMQ with the
-// libraries of other languages. They were written for the delayed message exchange, as its
-// users write them; only the declaration of the exchange is duefleet's.
+// libraries and frameworks of other languages. The libraries' programs were written for the
+// delayed message exchange, as its users write them; only the declaration of the exchange is
+// duefleet's. The frameworks' programs delay messages as docs/from-the-delayed-exchange.md
+// says.
 //
 // `make clients` runs each of them against a fleet.
 package clients

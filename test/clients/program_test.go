@@ -14,6 +14,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
+// python is Debian's Python, which has Debian's modules.
+const python = "/usr/bin/python3"
+
 // client is a library with two programs that use it.
 type client struct {
 	name                string
@@ -23,8 +26,6 @@ type client struct {
 // clients returns all clients. One that isn't installed fails the test that runs it.
 func clients(t *testing.T) []client {
 	t.Helper()
-	// Debian's Python, which has Debian's modules.
-	const python = "/usr/bin/python3"
 	const jars = "/usr/share/java/"
 	classes := t.TempDir()
 	path := jars + "amqp-client.jar:" + jars + "slf4j-api.jar:" + jars + "slf4j-nop.jar:" + classes
@@ -39,6 +40,7 @@ func clients(t *testing.T) []client {
 	}
 	return []client{
 		{"pika", []string{python, "python/publisher.py"}, []string{python, "python/consumer.py"}},
+		{"kombu", []string{python, "kombu/publisher.py"}, []string{python, "kombu/consumer.py"}},
 		{"amqplib", []string{"node", "node/publisher.js"}, []string{"node", "node/consumer.js"}},
 		{"php-amqp", []string{"php", "php/publisher.php"}, []string{"php", "php/consumer.php"}},
 		{"java", []string{"java", "-cp", path, "Publisher"}, []string{"java", "-cp", path, "Consumer"}},

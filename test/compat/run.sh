@@ -12,7 +12,6 @@ while [ "$1" != -- ]; do
 	shift
 done
 shift
-recipe=$(cksum <test/compat/suite.sh | cut -d ' ' -f 1)
 mkdir -p "$logs"
 
 # quietly runs a command in the background, so that a signal to this script reaches it.
@@ -26,17 +25,15 @@ quietly() {
 
 rows=() failed=0
 for pair in "${pairs[@]}"; do
-	suite=${pair%-*} store=${pair#*-} log=$logs/compat-$pair.log
+	log=$logs/compat-$pair.log
 	: >"$log"
-	dir=$cache/$suite-$recipe
-	test/compat/suite.sh "$suite" "$dir"
-	export DUEFLEET_SERVERS=$dir/$store
+	on=(test/compat/on.sh "$cache" "$pair")
 	began=$SECONDS result=
 	echo "compat: $pair: the tests; $log has their output"
-	quietly withservers -- "$gotestsum" --no-color --format standard-quiet -- -count 1 -p 1 -timeout 30m "$@" ||
+	quietly "${on[@]}" withservers -- "$gotestsum" --no-color --format standard-quiet -- -count 1 -p 1 -timeout 30m "$@" ||
 		result+='tests failed '
 	echo "compat: $pair: the demo"
-	quietly bin/demo || result+='demo failed'
+	quietly "${on[@]}" bin/demo || result+='demo failed'
 	[ -z "$result" ] || { failed=1; tail -n 60 "$log"; }
 	versions=$(sed -n 's/^withservers: \(.*\), \(RabbitMQ .*\)/\1 | \2/p' "$log")
 	tests=$(sed -n 's/^DONE \(.*\) in .*/\1/p' "$log")

@@ -117,7 +117,7 @@ func testSecrets(g *guarded) {
 	w.checkUnseen(g, m, "WRONGPASS")
 	g.ctl("change_password", "marked", "other")
 	g.ctl("close_all_user_connections", "marked", "the password was changed")
-	w.checkUnseen(g, m, "username or password not allowed")
+	w.checkUnseen(g, m, "Login was refused")
 	if _, err := g.master().ACL().TokenDelete(token.AccessorID, nil); err != nil {
 		t.Fatal(err)
 	}

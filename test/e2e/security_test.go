@@ -121,7 +121,7 @@ func testRefusals(g *guarded) {
 		"password": {
 			settings: wrong,
 			own: map[string][]string{
-				"redis": {"WRONGPASS", "redis.password"}, "rabbitmq": {"password not allowed",
+				"redis": {"WRONGPASS", "redis.password"}, "rabbitmq": {"Login was refused",
 					"check user and password in rabbitmq.urls"},
 				"consul": {"ACL not found", "check consul.token"},
 			},

@@ -38,16 +38,20 @@ func TestStopKillsWhenOutOfTime(t *testing.T) {
 }
 
 // TestTempDirSweeps: TempDir removes the folders of processes that ended and keeps the
-// others.
+// others. A process in another container may have an ID that nobody has here.
 func TestTempDirSweeps(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	gone := exec.CommandContext(t.Context(), "true")
 	check.OK(t, gone.Run())
 	left := filepath.Join(os.TempDir(), "duefleet-sweep-"+strconv.Itoa(gone.Process.Pid)+"-1")
 	other := filepath.Join(os.TempDir(), "duefleet-other-"+strconv.Itoa(gone.Process.Pid)+"-1")
-	for _, dir := range []string{left, other} {
+	contained := filepath.Join(os.TempDir(), "duefleet-sweep-"+strconv.Itoa(gone.Process.Pid)+"-2")
+	for _, dir := range []string{left, other, contained} {
 		check.OK(t, os.Mkdir(dir, 0o750))
 	}
+	unlock, err := lock(contained, 0)
+	check.OK(t, err)
+	defer unlock()
 	first, err := TempDir("sweep")
 	check.OK(t, err)
 	_, err = TempDir("sweep")
@@ -55,7 +59,7 @@ func TestTempDirSweeps(t *testing.T) {
 	if _, err := os.Stat(left); err == nil {
 		t.Error("the folder of a process that ended is still there")
 	}
-	for _, dir := range []string{first, other} {
+	for _, dir := range []string{first, other, contained} {
 		if _, err := os.Stat(dir); err != nil {
 			t.Errorf("a folder that is in use, or somebody else's, is gone: %v", err)
 		}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// newIntakeOperator has the topics orders, for which scanners declare everything, and bills,
+// with exchanges and queues that are made by hand. Their intakes are o and b.
+func newIntakeOperator(t *testing.T) (*operator, *amqp.Channel) {
+	t.Helper()
+	url := servertest.RabbitMQ(t)
+	o := newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['%s']}\n", url)+`topics:
+  orders: {declare: {queue: due}, intake: {exchange: o, queue: o}}
+  bills: {intake: {exchange: b, queue: b}}
+`)
+	return o, servertest.Channel(t, url)
+}
+
+// TestDoctorNamesWhatDiffersInAnIntakesExchange: only another type is a reason to set
+// intake.type. Scanners leave an exchange alone that they don't declare.
+func TestDoctorNamesWhatDiffersInAnIntakesExchange(t *testing.T) {
+	t.Parallel()
+	o, ch := newIntakeOperator(t)
+	o.ok(ch.ExchangeDeclare("o", "topic", true, false, false, false, amqp.Table{"alternate-exchange": "lost"}))
+	o.ok(ch.ExchangeDeclare("b", "topic", true, false, false, false, amqp.Table{"alternate-exchange": "lost"}))
+	const orders, bills = "topic orders intake exchange", "topic bills intake exchange"
+	for name, part := range map[string]string{
+		orders: "fail: exchange o is there with another alternate-exchange than scanners declare: ",
+		bills:  "ok: exchange b is there, of type topic",
+	} {
+		o.finds("an alternate exchange", name, part)
+	}
+	o.findsPart(orders, "-> delete exchange o once nobody publishes to it, so that a scanner makes it again, or set "+
+		"intake.exchange to another name; a policy can set its alternate exchange")
+	o.ok(ch.ExchangeDelete("o", false, false))
+	o.ok(ch.ExchangeDeclare("o", "fanout", true, false, false, false, nil))
+	o.findsPart(orders, "-> set intake.type to the exchange's own type, or intake.exchange")
+}
+
+// findsPart checks that a finding has a part.
+func (o *operator) findsPart(name, part string) {
+	o.t.Helper()
+	if got := o.found(name); !strings.Contains(got, part) {
+		o.t.Errorf("%s: %s\nwant %s in it", name, got, part)
+	}
+}
+
+func (o *operator) ok(err error) {
+	o.t.Helper()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// TestDoctorNamesWhatDiffersInAnIntakesQueue: a queue that is made by hand needs some of the
+// arguments. One that scanners declare needs all of them.
+func TestDoctorNamesWhatDiffersInAnIntakesQueue(t *testing.T) {
+	t.Parallel()
+	o, ch := newIntakeOperator(t)
+	const orders, bills = "topic orders intake arguments", "topic bills intake arguments"
+	o.finds("no queue", orders, "")
+	o.finds("no queue", bills, "")
+	made := func(queue string, arguments amqp.Table) {
+		t.Helper()
+		_, err := ch.QueueDelete(queue, false, false, false)
+		o.ok(err)
+		_, err = ch.QueueDeclare(queue, true, false, false, false, arguments)
+		o.ok(err)
+	}
+	quorum := func(more amqp.Table) amqp.Table {
+		all := amqp.Table{"x-queue-type": "quorum", "x-single-active-consumer": true, "x-delivery-limit": int32(1<<31 - 1),
+			"x-dead-letter-exchange": "b.refused"}
+		maps.Copy(all, more)
+		maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+		return all
+	}
+	made("o", quorum(amqp.Table{"x-dead-letter-exchange": "o.refused", "x-dead-letter-strategy": "at-least-once",
+		"x-overflow": "reject-publish"}))
+	o.finds("as scanners declare it", orders, "ok: queue o has the arguments with which scanners declare it")
+	made("o", quorum(amqp.Table{"x-max-length": int64(5)}))
+	o.finds("others", orders, "fail: queue o differs from what scanners declare, and they can't take messages from it: "+
+		"x-dead-letter-exchange is 'b.refused', x-dead-letter-strategy is none, "+
+		"x-max-length is the value '5' of type 'long', x-overflow is none -> ")
+	made("b", quorum(amqp.Table{"x-max-length": int64(5)}))
+	o.finds("by hand", bills, "ok: queue b has the arguments that an intake needs")
+	made("b", quorum(amqp.Table{"x-single-active-consumer": nil}))
+	o.finds("no single consumer", bills, "fail: queue b lacks what an intake needs: x-single-active-consumer is none: "+
+		"messages of one ID may overtake each other -> declare it again, once it is empty: rabbitmqadmin ")
+	made("b", quorum(amqp.Table{"x-delivery-limit": int32(20), "x-dead-letter-exchange": nil}))
+	o.finds("a delivery limit", bills, "warn: queue b lacks what an intake needs: x-dead-letter-exchange is none: a "+
+		"message whose expiration ends there is lost; x-delivery-limit is '20': ")
+	made("b", amqp.Table{"x-single-active-consumer": true, "x-dead-letter-exchange": "b.refused"})
+	o.finds("a classic queue has no limit", bills, "ok: ")
+	o.finds("by hand", "topic bills intake binding", "not_checked: AMQP can't tell whether queue b is bound to exchange b")
+	o.finds("declared", "topic orders intake binding", "")
+}

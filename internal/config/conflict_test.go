@@ -1,0 +1,116 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTopicsThatShareAnIntakesQueueAreRefused: with another intake, its refused messages, or
+// a queue that declare makes. Topics may share an exchange, and queues that no intake has.
+func TestTopicsThatShareAnIntakesQueueAreRefused(t *testing.T) {
+	t.Parallel()
+	const shared = "topics would share queue q, which an intake needs alone: it is "
+	for topics, want := range map[string]string{
+		"{b: {intake: {exchange: x, queue: q}}, c: {intake: {exchange: y, queue: q}}}": "b.intake.queue: " + shared +
+			"intake.queue of b and intake.queue of c",
+		"{b: {intake: {exchange: x, queue: q.refused}}, c: {intake: {exchange: y, queue: q}}}": "b.intake.queue: topics " +
+			"would share queue q.refused, which an intake needs alone: it is intake.queue of b and the queue for refused " +
+			"messages of c",
+		"{b: {declare: {queue: q}}, c: {intake: {exchange: y, queue: q}}}": "c.intake.queue: " + shared +
+			"declare.queue of b and intake.queue of c",
+		"{b: {declare: {queue: due, dead_letter: q}}, c: {intake: {exchange: y, queue: q}}}": shared +
+			"declare.dead_letter of b and intake.queue of c",
+		"{b: {declare: {queue: q.refused}}, c: {intake: {exchange: y, queue: q}}}": "it is declare.queue of b and the " +
+			"queue for refused messages of c",
+		"{b: {intake: {exchange: x, queue: duefleet.c.intake}}, c: {intake: {exchange: y}}}": "share queue duefleet.c.intake",
+		"{b: {intake: {exchange: x}}, c: {intake: {exchange: x}}}":                           "",
+		"{b: {declare: {queue: q}}, c: {declare: {queue: q}}}":                               "",
+		"{b: {intake: {queue: q}}, c: {intake: {exchange: y, queue: q}}}":                    "",
+	} {
+		path := filepath.Join(t.TempDir(), "topics.yaml")
+		if err := os.WriteFile(path, []byte(topics), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for name, read := range map[string]func() error{
+			"topics": func() error { _, err := ReadTopics(path); return err },
+			"config": func() error { return loaded(t, "topics: "+topics) },
+		} {
+			err := read()
+			if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) ||
+				strings.Contains(err.Error(), "\n")) {
+				t.Errorf("%s %s: %v, want %s", name, topics, err, want)
+			}
+		}
+	}
+}
+
+// TestConflictsOfSomeTopics: only those in which one of the named topics takes part.
+func TestConflictsOfSomeTopics(t *testing.T) {
+	t.Parallel()
+	topics := map[string]Topic{}
+	for name, doc := range map[string]string{
+		"a": "{exchange: y, intake: {exchange: z}}",
+		"b": "{exchange: x, intake: {exchange: y}}",
+		"c": "{exchange: y, intake: {exchange: x}}",
+		"d": "{intake: {exchange: u, queue: q}}",
+		"e": "{intake: {exchange: v, queue: q}}",
+	} {
+		topic, err := ParseTopic(name, []byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		topics[name] = topic
+	}
+	for names, want := range map[string]string{
+		"": "b intake.exchange, d intake.queue", "a": "", "c": "b intake.exchange", "b c": "b intake.exchange",
+		"e": "d intake.queue", "a b e": "b intake.exchange, d intake.queue",
+	} {
+		var got []string
+		for _, c := range Conflicts(topics, strings.Fields(names)...) {
+			got = append(got, c.Topic+" "+c.Key)
+		}
+		if slices.Sort(got); strings.Join(got, ", ") != want {
+			t.Errorf("%q: got %v, want %s", names, got, want)
+		}
+	}
+}
+
+// TestLeftIntakes: an earlier queue that no intake has now is left, however the exchange
+// is used now.
+func TestLeftIntakes(t *testing.T) {
+	t.Parallel()
+	in := func(exchange, queue string) Topic {
+		return Topic{Intake: &Intake{Exchange: exchange, Type: "topic", Queue: queue}}
+	}
+	left := func(exchange, queue string, served bool) LeftIntake {
+		return LeftIntake{exchange, "topic", queue, served}
+	}
+	for what, c := range map[string]struct {
+		now  []Topic
+		want []LeftIntake
+	}{
+		"removed":          {nil, []LeftIntake{left("x", "q", false)}},
+		"as before":        {[]Topic{in("x", "q")}, nil},
+		"another queue":    {[]Topic{in("x", "p")}, []LeftIntake{left("x", "q", true)}},
+		"another exchange": {[]Topic{in("y", "q")}, nil},
+		"both":             {[]Topic{in("y", "p")}, []LeftIntake{left("x", "q", false)}},
+		"another topic's":  {[]Topic{{}, in("y", "q")}, nil},
+	} {
+		now := map[string]Topic{}
+		for i, topic := range c.now {
+			now[string(rune('a'+i))] = topic
+		}
+		if got := LeftIntakes([]Topic{{}, in("x", "q"), in("x", "q"), in("", "r")}, now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", what, got, c.want)
+		}
+	}
+	for kind, key := range map[string]string{"topic": "#", "fanout": "", "headers": ""} {
+		b, arguments := LeftIntake{"x", kind, "q", false}.Binding()
+		if b != (Binding{"x", "q", key}) || (len(arguments) > 0) != (kind == "headers") {
+			t.Errorf("%s: %v, %v", kind, b, arguments)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package intake
+
+import (
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// TestARefusedMessageKeepsItsExpiration: somebody publishes it again with its headers. Its
+// user-id isn't taken from a header, in which any publisher can name any user.
+func TestARefusedMessageKeepsItsExpiration(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	p := newMessage("a", HeaderDelay, "soon")
+	p.Expiration, p.UserId = "3600000", "guest"
+	h.publish(p)
+	d := h.taken(refused)
+	if d.Expiration != "" || d.UserId != "" {
+		t.Errorf("refused with expiration %q and user-id %q", d.Expiration, d.UserId)
+	}
+	d.Headers[HeaderDelay] = int32(60_000)
+	h.publish(amqp.Publishing{MessageId: d.MessageId, Headers: d.Headers, Body: d.Body})
+	h.settled()
+	if got := h.one().message; got.Properties.Expiration != "3600000" || got.Properties.UserID != "" ||
+		len(got.Headers) != 1 {
+		t.Errorf("stored with expiration %q, user-id %q and headers %v", got.Properties.Expiration, got.Properties.UserID,
+			got.Headers)
+	}
+	h.publish(amqp.Publishing{MessageId: "a", Headers: d.Headers, Expiration: "7200000"})
+	h.settled()
+	if got := h.one().message.Properties.Expiration; got != "7200000" {
+		t.Errorf("its own expiration became %q", got)
+	}
+	for _, bad := range []any{"1h", "-1", "4294967296", int32(1), ""} {
+		h.publish(newMessage("b", HeaderExpiration, bad))
+		if d := h.taken(refused); d.Headers[HeaderRefusedClass] != refusedHeaders {
+			t.Errorf("%v is refused for %v", bad, d.Headers[HeaderRefused])
+		}
+	}
+}
