@@ -12,7 +12,7 @@ import (
 // basic.ack, multiple), because a write for each delivery costs more than a quick
 // handler.
 type acks struct {
-	channel *amqp.Channel
+	channel amqp.Acknowledger
 
 	mu       sync.Mutex
 	sending  bool

@@ -18,7 +18,7 @@ import (
 
 // handle processes one delivery, and then acks, requeues or rejects it. work ends when a
 // stopping consumer has waited for Config.StopTimeout.
-func (w *worker) handle(work context.Context, d amqp.Delivery) {
+func (w *worker) handle(work context.Context, d amqp.Delivery) outcome {
 	c := w.c
 	err := amqpframe.Unreadable(d.Headers)
 	var t task.Task
@@ -27,7 +27,7 @@ func (w *worker) handle(work context.Context, d amqp.Delivery) {
 	}
 	if err != nil {
 		c.reject(work, w.session, d, err)
-		return
+		return rejected
 	}
 	w.handled = false
 	_, next := d.Headers[shard.HeaderNext]
@@ -40,9 +40,10 @@ func (w *worker) handle(work context.Context, d amqp.Delivery) {
 	}
 	if err != nil { // the connection is gone, and the broker delivers it again
 		c.cfg.Log.DebugContext(work, "delivery not answered", "topic", t.Topic, "id", t.ID, "error", err)
-		return
+		return became
 	}
 	c.cfg.step(stepAcked)
+	return became
 }
 
 // reject sends a message that isn't a task to the queue's dead-letter exchange.

@@ -21,7 +21,7 @@ type worker struct {
 	stop     context.Context //nolint:containedctx // ends when the consumer stops, like Run's
 	handled  bool            // the handler of its delivery has run
 	session  *session        // of its delivery
-	replace  func()          // starts another worker
+	replace  func()          // starts another worker; nil in Handle
 	replaced bool
 }
 
@@ -43,7 +43,7 @@ func (w *worker) work(ctx, work context.Context, feed <-chan *session) {
 					w.giveBack(d)
 					continue
 				}
-				if w.handle(work, d); w.replaced {
+				if _ = w.handle(work, d); w.replaced {
 					return
 				}
 			}
@@ -123,7 +123,7 @@ func (c *Consumer) place() []any {
 
 // giveWay starts another worker in place of this one, once.
 func (w *worker) giveWay() {
-	if !w.replaced {
+	if !w.replaced && w.replace != nil {
 		w.replaced = true
 		w.replace()
 	}

@@ -1,0 +1,196 @@
+package duefleettest
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// Outcome of a delivery, as the metric duefleet_consumer_deliveries_total names it.
+type Outcome string
+
+// The outcomes that a handler causes.
+const (
+	// Done: the handler returned nil.
+	Done Outcome = "done"
+	// Retried: the handler failed, and the task waits for its next attempt.
+	Retried Outcome = "retried"
+	// Postponed: the handler returned consumer.Later.
+	Postponed Outcome = "postponed"
+	// Parked: the last attempt failed, or the handler returned consumer.Park.
+	Parked Outcome = "parked"
+	// Dropped: the handler returned consumer.Drop.
+	Dropped Outcome = "dropped"
+	// Superseded: the handler failed, and the task was cancelled or replaced meanwhile.
+	Superseded Outcome = "superseded"
+)
+
+// Delivery is one delivery that Advance made.
+type Delivery struct {
+	Topic, ID string
+	// Due is when the task was due. The clock stood at this time while the handler ran.
+	Due time.Time
+	// Attempt is the number of the attempt, from 1.
+	Attempt int
+	// Outcome of the delivery.
+	Outcome Outcome
+	// Err is the handler's error. It is nil after a panic, too.
+	Err error
+}
+
+// most limits the deliveries within one second of the clock. A repeat is a delivery of an
+// ID that had one in the same millisecond, and counts as many.
+const (
+	most   = 10_000
+	repeat = 100
+)
+
+// Advance moves the clock by d. It delivers what becomes due on the way, in the order of
+// the due times, and what handlers schedule for the time until then. It returns the
+// deliveries. Advance(0) delivers what is due now.
+//
+// If an ID is scheduled again in the millisecond of its last delivery, it is delivered a
+// millisecond later.
+//
+// Advance calls t.Fatalf if d is negative, if a handler calls it, and if handlers schedule
+// tasks for now without end.
+func (f *Fleet) Advance(d time.Duration) []Delivery {
+	f.t.Helper()
+	if d < 0 {
+		f.t.Fatalf("duefleettest: Advance(%s): the clock moves forward only", d)
+	}
+	if f.busy {
+		f.t.Fatalf("duefleettest: Advance was called while it calls a handler")
+	}
+	f.busy = true
+	defer func() { f.busy = false }()
+	var all []Delivery
+	until := f.Now().Add(d)
+	second, spent := f.Now(), 0
+	for {
+		topic, next, err := f.next()
+		if err != nil {
+			f.t.Fatalf("duefleettest: %v", err)
+		}
+		if topic == nil || next.After(until) {
+			break
+		}
+		f.moveTo(next)
+		if f.Now().Sub(second) >= time.Second {
+			second, spent = f.Now(), 0
+		}
+		made, cost, err := f.deliver(topic)
+		if err != nil {
+			f.t.Fatalf("duefleettest: %v", err)
+		}
+		all = append(all, made...)
+		if spent += cost; spent > most {
+			f.t.Fatalf("duefleettest: handlers schedule tasks for now without end, the last of topic %s", topic.Name())
+		}
+	}
+	f.moveTo(until)
+	return all
+}
+
+// next returns the topic that has a task due first, and when it is due; nil if no task
+// waits.
+func (f *Fleet) next() (first *shard.Topic, at time.Time, err error) {
+	for _, name := range f.cfg.Topics {
+		topic := f.store.Topic(name)
+		look := topic.Attention(f.t.Context(), 0)[0]
+		if look.Err != nil {
+			return nil, at, look.Err
+		}
+		if !look.Next.IsZero() && (first == nil || look.Next.Before(at)) {
+			first, at = topic, look.Next.UTC()
+		}
+	}
+	return first, at, nil
+}
+
+// lease of a claim. The task is settled before the clock moves.
+const lease = 30 * time.Second
+
+// deliver claims one due task of a topic as a scanner does, and settles it as after the
+// broker's confirm. Then it passes the message to the consumer. It returns the delivery and
+// its cost for the limit.
+func (f *Fleet) deliver(topic *shard.Topic) (made []Delivery, cost int, err error) {
+	f.requests++
+	ctx, place := f.t.Context(), topic.Shard(0)
+	batch, err := place.Claim(ctx, shard.Claim{Claimant: "duefleettest", Request: strconv.Itoa(f.requests), Limit: 1,
+		Lease: lease})
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(batch.Bad) > 0 {
+		bad := batch.Bad[0]
+		return nil, 0, fmt.Errorf("topic %s, ID %q: %w", topic.Name(), bad.ID, bad.Err)
+	}
+	for _, claimed := range batch.Tasks {
+		if _, err := place.Settle(ctx, []shard.Lease{{ID: claimed.ID, Token: claimed.Token}}); err != nil {
+			return nil, 0, err
+		}
+		cost++
+		if f.later(&claimed.Task) {
+			cost += repeat
+		}
+		f.handled = nil
+		outcome := Outcome(f.consumer.Handle(ctx, message(claimed.Task)))
+		switch outcome {
+		case Done, Retried, Postponed, Parked, Dropped, Superseded:
+		default:
+			return nil, 0, fmt.Errorf("topic %s, ID %q: the delivery was %s", claimed.Topic, claimed.ID, outcome)
+		}
+		made = append(made, Delivery{Topic: claimed.Topic, ID: claimed.ID, Due: claimed.Due.UTC(),
+			Attempt: claimed.Attempt, Outcome: outcome, Err: f.handled})
+	}
+	return made, cost, nil
+}
+
+// later makes t due a millisecond later, if the last delivery of its ID was due when t is.
+// A consumer would take t for a repeat, because it tells deliveries apart by their due.
+// This clock stands still while a handler works, so that is common here.
+func (f *Fleet) later(t *task.Task) bool {
+	name := [2]string{t.Topic, t.ID}
+	before, there := f.last[name]
+	same := there && !t.Due.After(before)
+	if same {
+		if t.FirstDue.Equal(t.Due) {
+			t.FirstDue = before.Add(time.Millisecond)
+		}
+		t.Due = before.Add(time.Millisecond)
+		f.moveTo(t.Due)
+	}
+	f.last[name] = t.Due
+	return same
+}
+
+// message returns the delivery that RabbitMQ makes of a scanner's message.
+func message(t task.Task) amqp.Delivery {
+	p := forward.Publishing(t)
+	return amqp.Delivery{
+		Acknowledger: answers{}, DeliveryTag: 1, ConsumerTag: "duefleettest", RoutingKey: t.Topic,
+		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,
+		Priority: p.Priority, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration,
+		MessageId: p.MessageId, Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId, Body: p.Body,
+	}
+}
+
+// answers takes the acks of deliveries, which no broker waits for. Handle returns the
+// outcome.
+type answers struct{}
+
+// Ack takes an ack.
+func (answers) Ack(uint64, bool) error { return nil }
+
+// Nack takes a nack.
+func (answers) Nack(uint64, bool, bool) error { return nil }
+
+// Reject takes a rejection.
+func (answers) Reject(uint64, bool) error { return nil }
