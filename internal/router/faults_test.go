@@ -53,8 +53,12 @@ func TestEachStepOutlastsEachFault(t *testing.T) {
 		row.check(t)
 		fmt.Fprintln(&table, row)
 	}
-	goldenfile.Check(t, filepath.Join("testdata", "faults.txt"), table.String(),
-		"go test ./internal/router -run "+t.Name()+" -update")
+	// In a cluster each master is asked for the time on a connection of its own, which the
+	// table doesn't show.
+	if _, cluster := rows[0].rdb.(*redis.ClusterClient); !cluster {
+		goldenfile.Check(t, filepath.Join("testdata", "faults.txt"), table.String(),
+			"go test ./internal/router -run "+t.Name()+" -update")
+	}
 }
 
 // faultOperation is one operation on the task "there", which is stored, or on "absent".
