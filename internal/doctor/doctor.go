@@ -139,6 +139,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 		r.addReport(part)
 	}
 	p.examineWaiting(r, found.fleet, found.brokers)
+	found.operate(r.findings)
 	return once(r.findings)
 }
 

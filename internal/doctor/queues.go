@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
@@ -65,6 +66,11 @@ func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name stri
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	h, err := p.Consul.History(ctx, name)
+	if consul.Forbidden(err) {
+		r.unchecked("old queues and intakes", "consul.token may not read %s/history/, as an operator's may: docs/deploy.md, "+
+			"The operator's identity", p.Settings.Consul.Prefix)
+		return
+	}
 	if err != nil {
 		why := unanswered(ctx, err)
 		if why == "" {
