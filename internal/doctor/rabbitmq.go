@@ -65,10 +65,10 @@ func (b brokers) explains(kind problem.Kind) bool {
 	return b.alarm != "" && kind == problem.RabbitMQBlocked
 }
 
-// examineRoutes checks the topics' exchanges, queues and bindings at a broker.
-func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, docs map[string]config.Topic,
-	fleet fleetView) {
-	b, running := found.first, len(fleet.live()) > 0
+// examineRoutes checks the topics' exchanges, queues and bindings at a broker, and what
+// removed topics left there.
+func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, all documents, fleet fleetView) {
+	b, docs, running := found.first, all.good, len(fleet.live()) > 0
 	examineConflicts(r, docs)
 	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
 		bound := p.examineTopic(ctx, r, b, name, docs[name], running)
@@ -79,6 +79,9 @@ func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, doc
 		b.examineDeadLetters(ctx, r, name, docs[name], running)
 		b.examineIntake(ctx, r, name, docs[name], running, found.alarm)
 	})
+	if all.known {
+		p.examineRemoved(ctx, r, b, all)
+	}
 }
 
 // reachRabbitMQ tries every URL at the same time. The caller must close the result.
