@@ -146,6 +146,10 @@ func (p Target) examineServed(r *report, view fleetView, docs documents, brokers
 			continue
 		}
 		why := found.Text
+		if s, others := view.withoutDocument(found.Topic); others && found.Kind == problem.TopicOrphan {
+			r.fail("topic "+found.Topic+" served", s.fix(false), "%s", s.what())
+			continue
+		}
 		if groups[why] == nil {
 			groups[why] = &group{}
 		}

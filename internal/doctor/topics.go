@@ -156,7 +156,12 @@ func (p Target) examineOrphans(ctx context.Context, r *report, docs documents, f
 		if fleet.has(problem.TopicOrphan, name) {
 			state = Fail
 		}
-		r.add("topic "+name+" document", state, p.fixOrphan(name), "an orphan: Redis holds the topic, and it has no document")
+		check := "topic " + name + " document"
+		if s, others := fleet.withoutDocument(name); others {
+			r.add(check, state, s.fix(true), "%s; this configuration has none either", s.what())
+			continue
+		}
+		r.add(check, state, p.fixOrphan(name), "an orphan: Redis holds the topic, and it has no document")
 	}
 }
 
