@@ -24,8 +24,8 @@ func TestDoctorNamesAnotherTypeOfADeclaredExchange(t *testing.T) {
 	if _, err := ch.QueueDeclare("due", true, false, false, false, amqp.Table{"x-queue-type": "quorum"}); err != nil {
 		t.Fatal(err)
 	}
-	o.finds("another type", "topic orders exchange", "fail: exchange orders is of type 'fanout', and scanners declare it as "+
-		"direct: RabbitMQ refuses that with 406 when they connect again -> rabbitmqadmin -V "+vhostOf(t, url)+
+	o.finds("another type", "topic orders exchange", "fail: exchange orders is of type 'fanout', and scanners declare it "+
+		"as direct: RabbitMQ refuses that with 406 when they connect again -> rabbitmqadmin -V "+vhostOf(t, url)+
 		" delete exchange name=orders, so that a scanner makes it again; or scanner topic set orders declare.type=fanout")
 	o.finds("another type", "topic orders binding", "")
 	o.finds("an exchange that no scanner declares", "topic bills exchange", "ok: exchange bills is there")

@@ -46,6 +46,6 @@ func TestDoctorNamesAScannerWithoutADocument(t *testing.T) {
 	}
 	reports("one", "file", 3, orphan("bills"))
 	reports("two", "file", 3, orphan("bills"))
-	o.finds("if no scanner has it", "topic bills document", "fail: an orphan: Redis holds the topic, and it has no document "+
-		"-> put it back under topics in")
+	o.finds("if no scanner has it", "topic bills document", "fail: an orphan: Redis holds the topic, and it has no "+
+		"document -> put it back under topics in")
 }

@@ -79,8 +79,8 @@ func (c *Client) History(ctx context.Context, topic string) (History, error) {
 	return h, nil
 }
 
-// Histories returns the names of the topics that have a history, also those of removed
-// topics. The read is consistent, as in Get. If the token may not read all histories, the
+// Histories returns the names of the topics that have a history. Removed topics have one,
+// too. The read is consistent, as in Get. If the token may not read all histories, the
 // error is Forbidden.
 func (c *Client) Histories(ctx context.Context) (topics []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)

@@ -94,7 +94,7 @@ type answers struct {
 	stored  bool // Redis answers
 	replica bool // and is a replica
 	// lists is true if the user of Redis may list tasks.
-	lists bool
+	lists   bool
 	docs    documents
 	brokers brokers
 	fleet   fleetView

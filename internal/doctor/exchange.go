@@ -26,8 +26,8 @@ func (p Target) examineDeclared(ctx context.Context, r *report, b *broker, name 
 		return true
 	case differs && d.name == "type":
 		kind := strings.Trim(d.has, "'")
-		r.fail(check, remake+p.otherType(name, kind), "exchange %s is of type %s, and scanners declare it as %s: RabbitMQ refuses "+
-			"that with 406 when they connect again", t.Exchange, d.has, t.Declare.Type)
+		r.fail(check, remake+p.otherType(name, kind), "exchange %s is of type %s, and scanners declare it as %s: RabbitMQ "+
+			"refuses that with 406 when they connect again", t.Exchange, d.has, t.Declare.Type)
 	case differs:
 		r.fail(check, remake, "exchange %s is there with another %s than scanners declare: %v", t.Exchange, d.name, err)
 	case refusedWith(err, amqp.AccessRefused):

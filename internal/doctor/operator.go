@@ -2,8 +2,8 @@ package doctor
 
 import "regexp"
 
-// listVerbs and topicVerbs find the verbs that scanners' rights aren't enough for: in Redis
-// those that list tasks or remove a topic, in Consul those that write a topic's document.
+// These find verbs for which the rights of scanners aren't enough. listVerbs list tasks or
+// remove a topic in Redis. topicVerbs write a topic's document to Consul.
 var (
 	listVerbs  = regexp.MustCompile(`scanner (parked|tasks|topic rm) `)
 	topicVerbs = regexp.MustCompile(`scanner topic (apply|create|pause|resume|rm|set|undo) `)

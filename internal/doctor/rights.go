@@ -98,8 +98,8 @@ func operatorCommands(prefix string) []string {
 	})
 }
 
-// onKeys puts names of keys into commands: those of a topic that isn't there, and those of
-// the fleet.
+// onKeys puts names of keys into commands: keys of a topic that isn't there, and the fleet's
+// own keys.
 func onKeys(prefix string, commands []string) (all []string) {
 	const topic = "{doctor}"
 	const first = "{doctor:0}"

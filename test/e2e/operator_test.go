@@ -126,16 +126,16 @@ func TestTheOperatorsIdentityIsEnough(t *testing.T) {
 	checkRefused(t, w.redis)
 }
 
-// checkScannersDoctor checks doctor's output with the identity of the scanners while a task
-// is parked: it names once what it may not read, and the advice names who may do it.
+// checkScannersDoctor checks doctor's output with the scanners' identity while a task is
+// parked. It names once what it may not read. The advice names the identity that it needs.
 func checkScannersDoctor(t *testing.T, w *fixture) {
 	t.Helper()
 	said := w.scanner("doctor").Stdout
 	for line, n := range map[string]int{
 		"not checked: redis.persistence (appendfsync): ": 1, "not checked: redis.users: ": 1,
 		"not checked: old queues and intakes: consul.token may not read duefleet/history/": 1,
-		"why, only an operator's user of Redis may read":                                    1,
-		"that takes an operator's configuration: docs/deploy.md":                            1,
+		"why, only an operator's user of Redis may read":                                   1,
+		"that takes an operator's configuration: docs/deploy.md":                           1,
 		"not known": 0, "fail ": 1,
 	} {
 		if strings.Count(said, line) != n {
@@ -148,8 +148,8 @@ func checkScannersDoctor(t *testing.T, w *fixture) {
 	}
 }
 
-// checkOlderRights checks what doctor says with the rights of older versions: of a scanner's
-// token without the identity, and of an operator's user and token without some rights.
+// checkOlderRights checks what doctor says with the rights of older versions. A scanner's
+// token may not write the identity. An operator's user and token lack a right each.
 func checkOlderRights(t *testing.T, w, operator *fixture, g *guarded, least rights) {
 	t.Helper()
 	more := w.settings.More
@@ -157,7 +157,8 @@ func checkOlderRights(t *testing.T, w, operator *fixture, g *guarded, least righ
 		"consul": {"token": g.token("old-scanner", withoutRule(t, least.consulScanner,
 			`key_prefix "duefleet/identity/"`, "duefleet"))}})
 	out := old.scanner("doctor")
-	if out.Code != 1 || !holdsLine(out.Stdout, "fail", []string{"consul.rights", "may not write under duefleet/identity/"}) ||
+	if out.Code != 1 ||
+		!holdsLine(out.Stdout, "fail", []string{"consul.rights", "may not write under duefleet/identity/"}) ||
 		!strings.Contains(out.Stdout, `key_prefix "duefleet/identity/" {policy="write"}`) {
 		t.Errorf("doctor doesn't miss the right to the identity, code %d:\n%s", out.Code, out.Stdout)
 	}
