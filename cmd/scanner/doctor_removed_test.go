@@ -22,7 +22,8 @@ func TestDoctorFindsTheIntakeOfARemovedTopic(t *testing.T) {
 	o.wants(cli.Done, "", "topic", "rm", "orders", "--yes")
 	o.finds("after the removal", "topic orders old intake", "warn: queue q of an earlier intake holds 0 messages, and "+
 		"nobody consumes from it; AMQP can't tell whether it is still bound to exchange x: if it is, RabbitMQ confirms "+
-		"what is published there, and no scanner takes it -> let publishers to x use another exchange; then rabbitmqadmin -V "+
+		"what is published there, and no scanner takes it -> let publishers to x use another exchange; then "+
+		"rabbitmqadmin -V "+
 		vhostOf(t, url)+" delete binding source=x destination_type=queue destination=q properties_key='#'; then delete q "+
 		"when it is empty")
 	o.wants(cli.Done, "written", "topic", "create", "bills", "intake.exchange=x", "intake.queue=q", "--no-wait")

@@ -12,7 +12,7 @@ var (
 // operate says in the advice which identity its verbs need, if the one of the settings
 // isn't enough.
 func (found answers) operate(findings []Finding) {
-	const who = "; that takes an operator's configuration: docs/deploy.md, The operator's identity"
+	const who = "; that takes an operator's configuration: docs/deploy.md, Rights"
 	for i, f := range findings {
 		needs := func(text string) bool {
 			return !found.lists && listVerbs.MatchString(text) || found.docs.readOnly && topicVerbs.MatchString(text)

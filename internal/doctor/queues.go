@@ -108,8 +108,8 @@ func (p Target) examineRemoved(ctx context.Context, r *report, b *broker, docs d
 func (p Target) historyUnread(ctx context.Context, r *report, err error) {
 	const check = "old queues and intakes"
 	if consul.Forbidden(err) {
-		r.unchecked(check, "consul.token may not read %s/history/, as an operator's may: docs/deploy.md, The operator's "+
-			"identity", p.Settings.Consul.Prefix)
+		r.unchecked(check, "consul.token may not read %s/history/, as an operator's may: docs/deploy.md, Rights",
+			p.Settings.Consul.Prefix)
 		return
 	}
 	why := unanswered(ctx, err)
