@@ -38,9 +38,12 @@ has no right to ask. That says nothing about the fleet, and alone it leaves the 
 code 0. But if the fleet itself couldn't be asked, or doctor was interrupted, the exit
 code is 1.
 
-It changes no settings and no tasks. To test permissions it writes scratch keys under
-the prefix and removes them. To test whether RabbitMQ accepts messages it publishes an
-empty message that reaches no queue.`,
+It changes no settings and no tasks. It writes nothing to Redis and Consul, and asks Redis
+for nothing that its user may not do. To test whether RabbitMQ accepts messages it
+publishes an empty message that reaches no queue.
+
+It checks the rights of the identity in the configuration: of scanners, or of an operator.
+docs/deploy.md describes both.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			findings := examine(cmd, s)

@@ -79,6 +79,33 @@ func (c *Client) History(ctx context.Context, topic string) (History, error) {
 	return h, nil
 }
 
+// Histories returns the names of the topics that have a history. Removed topics have one,
+// too. The read is consistent, as in Get. If the token may not read all histories, the
+// error is Forbidden.
+func (c *Client) Histories(ctx context.Context) (topics []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	folder := c.historyKey("")
+	q := &api.QueryOptions{RequireConsistent: true}
+	keys, meta, err := c.client.KV().Keys(folder, "", q.WithContext(ctx))
+	switch {
+	case err == nil && meta.ResultsFilteredByACLs:
+		err = fmt.Errorf("%w %s", errUnreadable, folder)
+	case err == nil && len(keys) == 0: // Consul doesn't report that it left out all
+		_, _, err = c.client.KV().Get(folder, q.WithContext(ctx))
+	}
+	if err != nil {
+		return nil, c.fail(err, "list histories of topics in consul")
+	}
+	for _, key := range keys {
+		name := strings.TrimPrefix(key, folder)
+		if name != "" && !strings.HasSuffix(name, "/") {
+			topics = append(topics, name)
+		}
+	}
+	return topics, nil
+}
+
 // historyKey is not in the documents' folder, so that a change of the history wakes no
 // watch of the documents.
 func (c *Client) historyKey(topic string) string { return c.prefix + "/history/" + topic }

@@ -35,3 +35,29 @@ func TestFleetsOfOnePrefixExpectTheirOwnData(t *testing.T) {
 	has("a", "third")
 	has("b//c", "other")
 }
+
+// TestAskingForTheRightToWriteWritesNothing: neither a key that is there nor one that isn't
+// changes.
+func TestAskingForTheRightToWriteWritesNothing(t *testing.T) {
+	t.Parallel()
+	c := sharedConsul(t)
+	ok, err := c.SaveIdentity(t.Context(), "a", "first", 0)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	for _, fleet := range []string{"a", "b"} {
+		if ok, err := c.MayWriteIdentity(t.Context(), fleet); err != nil || !ok {
+			t.Errorf("without ACLs: %v, %v", ok, err)
+		}
+	}
+	documents, histories, err := c.MayWriteTopics(t.Context())
+	status, failed := c.MayWriteStatus(t.Context(), "doctor")
+	if err != nil || failed != nil || !documents || !histories || !status {
+		t.Errorf("without ACLs: %v, %v, %v, %v, %v", documents, histories, status, err, failed)
+	}
+	pairs, _, err := c.client.KV().List(c.prefix, nil)
+	check.OK(t, err)
+	if len(pairs) != 1 || string(pairs[0].Value) != "first" {
+		t.Errorf("there are %d keys, want one", len(pairs))
+	}
+}

@@ -1,9 +1,8 @@
 // Package doctor checks everything a fleet depends on, with the fleet's configuration:
 // connections, permissions, Redis's settings, and the topics' exchanges and queues. It
 // also checks that the fleet applies its topics' documents. Each finding says what is
-// wrong and which command fixes it. Doctor itself fixes nothing. It writes only scratch
-// keys in Redis and Consul, which it removes again, and sends RabbitMQ an empty message
-// that reaches no queue.
+// wrong and which command fixes it. Doctor itself fixes nothing. It writes nothing to Redis
+// and Consul, and sends RabbitMQ an empty message that reaches no queue.
 package doctor
 
 import (
@@ -94,6 +93,8 @@ type Target struct {
 type answers struct {
 	stored  bool // Redis answers
 	replica bool // and is a replica
+	// lists is true if the user of Redis may list tasks.
+	lists   bool
 	docs    documents
 	brokers brokers
 	fleet   fleetView
@@ -129,7 +130,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 	}}}
 	if found.brokers.first != nil {
 		parts = append(parts, part{"exchanges and queues", routes, func(ctx context.Context, r *report) func() {
-			p.examineRoutes(ctx, r, found.brokers, found.docs.good, found.fleet)
+			p.examineRoutes(ctx, r, found.brokers, found.docs, found.fleet)
 			return nil
 		}})
 	}
@@ -138,6 +139,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 		r.addReport(part)
 	}
 	p.examineWaiting(r, found.fleet, found.brokers)
+	found.operate(r.findings)
 	return once(r.findings)
 }
 
@@ -146,15 +148,15 @@ func (p Target) ask(ctx context.Context, r *report) (found answers) {
 	ctx, cancel := limited(ctx, askLimit)
 	defer cancel()
 	nodes, docs, brokers, fleet := &report{}, &report{}, &report{}, &report{}
-	found.unread = context.DeadlineExceeded
+	found.unread, found.lists = context.DeadlineExceeded, true
 	together(ctx,
 		part{fleetStatus, fleet, func(ctx context.Context, _ *report) func() {
 			view, err := p.readFleet(ctx)
 			return func() { found.fleet, found.unread = view, err }
 		}},
 		part{redisConnection, nodes, func(ctx context.Context, r *report) func() {
-			stored := p.examineRedis(ctx, r)
-			return func() { found.stored = stored }
+			stored, lists := p.examineRedis(ctx, r)
+			return func() { found.stored, found.lists = stored, lists }
 		}},
 		part{"consul.connection", docs, func(ctx context.Context, r *report) func() {
 			list := p.examineTopics(ctx, r)

@@ -97,8 +97,10 @@ func (p Target) readFleet(ctx context.Context) (view fleetView, err error) {
 		return view, err
 	}
 	view.status = status
+	parked := slices.ContainsFunc(status.Topics, func(t admin.TopicStatus) bool { return t.Parked > 0 })
+	lists := parked && p.mayList(ctx)
 	for _, t := range status.Topics {
-		if t.Parked > 0 {
+		if t.Parked > 0 && lists {
 			view.reasons[t.Topic] = p.parkedReason(ctx, t)
 		}
 		view.unrouted[t.Topic] = unrouted(t.RetryReason) || unrouted(view.reasons[t.Topic])
@@ -144,6 +146,10 @@ func (p Target) examineServed(r *report, view fleetView, docs documents, brokers
 			continue
 		}
 		why := found.Text
+		if s, others := view.withoutDocument(found.Topic); others && found.Kind == problem.TopicOrphan {
+			r.fail("topic "+found.Topic+" served", s.fix(false), "%s", s.what())
+			continue
+		}
 		if groups[why] == nil {
 			groups[why] = &group{}
 		}
@@ -205,8 +211,17 @@ func (p Target) examineTasks(r *report, t admin.TopicStatus, view fleetView) {
 	if t.Parked > 0 {
 		list, replay := p.command("parked ls --topic "+t.Topic), p.command("parked replay --topic "+t.Topic+" --all")
 		r.fail("topic "+t.Topic+" parked", list+"; fix the cause, then "+replay,
-			"%d tasks were set aside; one of them because: %s", t.Parked, view.reasons[t.Topic])
+			"%d tasks were set aside; %s", t.Parked, because(view.reasons[t.Topic]))
 	}
+}
+
+// because returns a clause about why one of the parked tasks was parked; "" means that
+// nobody could be asked.
+func because(reason string) string {
+	if reason == "" {
+		return "why, only an operator's user of Redis may read"
+	}
+	return "one of them because: " + reason
 }
 
 // examinePause reports a paused topic. That is no failure, because somebody paused it on

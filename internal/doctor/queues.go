@@ -3,8 +3,10 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
@@ -66,11 +68,7 @@ func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name stri
 	defer cancel()
 	h, err := p.Consul.History(ctx, name)
 	if err != nil {
-		why := unanswered(ctx, err)
-		if why == "" {
-			why = err.Error()
-		}
-		r.unchecked("old queues and intakes", "the history of documents: %s", why)
+		p.historyUnread(ctx, r, err)
 		return
 	}
 	if t := docs[name]; bound && t.Declare != nil {
@@ -79,8 +77,46 @@ func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name stri
 		}
 	}
 	for _, left := range topicconfig.LeftIntakes(h, docs) {
-		p.examineOldIntake(ctx, r, b, name, left)
+		p.examineOldIntake(ctx, r, b, name, left, p.command("topic set "+name+" --unbind-old"))
 	}
+}
+
+// examineRemoved reports the intakes of topics that have a history and no document.
+func (p Target) examineRemoved(ctx context.Context, r *report, b *broker, docs documents) {
+	if p.Consul == nil {
+		return
+	}
+	names, err := p.Consul.Histories(ctx)
+	if err != nil {
+		p.historyUnread(ctx, r, err)
+		return
+	}
+	names = slices.DeleteFunc(names, docs.has)
+	r.eachTopic(ctx, "old intakes", names, func(r *report, name string) {
+		h, err := p.Consul.History(ctx, name)
+		if err != nil {
+			p.historyUnread(ctx, r, err)
+			return
+		}
+		for _, left := range topicconfig.LeftIntakes(h, docs.good) {
+			p.examineOldIntake(ctx, r, b, name, left, topicconfig.UnbindCommand(left, b.uri.Vhost))
+		}
+	})
+}
+
+// historyUnread reports why the history of documents couldn't be read.
+func (p Target) historyUnread(ctx context.Context, r *report, err error) {
+	const check = "old queues and intakes"
+	if consul.Forbidden(err) {
+		r.unchecked(check, "consul.token may not read %s/history/, as an operator's may: docs/deploy.md, Rights",
+			p.Settings.Consul.Prefix)
+		return
+	}
+	why := unanswered(ctx, err)
+	if why == "" {
+		why = err.Error()
+	}
+	r.unchecked(check, "the history of documents: %s", why)
 }
 
 // examineOldQueue reports a queue that an earlier document declared and that still exists.
@@ -99,15 +135,16 @@ func (p Target) examineOldQueue(ctx context.Context, r *report, b *broker, name 
 }
 
 // examineOldIntake reports the queue of an earlier intake that still exists and that nobody
-// consumes from.
-func (p Target) examineOldIntake(ctx context.Context, r *report, b *broker, name string, left config.LeftIntake) {
+// consumes from. unbind is the command that removes its binding.
+func (p Target) examineOldIntake(ctx context.Context, r *report, b *broker, name string, left config.LeftIntake,
+	unbind string) {
 	check := "topic " + name + " old intake"
 	found, err := b.queue(ctx, left.Queue)
 	switch {
 	case notFound(err), err == nil && found.Consumers > 0:
 	case err == nil:
 		r.warn(check, fmt.Sprintf("let publishers to %s use another exchange; then %s; then delete %s when it is empty",
-			left.Exchange, p.command("topic set "+name+" --unbind-old"), left.Queue),
+			left.Exchange, unbind, left.Queue),
 			"queue %s of an earlier intake holds %s, and nobody consumes from it; AMQP can't tell whether it is still bound "+
 				"to exchange %s: if it is, RabbitMQ confirms what is published there, and no scanner takes it", left.Queue,
 			messages(found.Messages), left.Exchange)

@@ -65,13 +65,13 @@ func (b brokers) explains(kind problem.Kind) bool {
 	return b.alarm != "" && kind == problem.RabbitMQBlocked
 }
 
-// examineRoutes checks the topics' exchanges, queues and bindings at a broker.
-func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, docs map[string]config.Topic,
-	fleet fleetView) {
-	b, running := found.first, len(fleet.live()) > 0
+// examineRoutes checks the topics' exchanges, queues and bindings at a broker, and what
+// removed topics left there.
+func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, all documents, fleet fleetView) {
+	b, docs, running := found.first, all.good, len(fleet.live()) > 0
 	examineConflicts(r, docs)
 	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
-		bound := b.examineTopic(ctx, r, name, docs[name], running)
+		bound := p.examineTopic(ctx, r, b, name, docs[name], running)
 		if bound {
 			b.examineBinding(r, name, docs[name], fleet.unrouted[name])
 		}
@@ -79,6 +79,9 @@ func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, doc
 		b.examineDeadLetters(ctx, r, name, docs[name], running)
 		b.examineIntake(ctx, r, name, docs[name], running, found.alarm)
 	})
+	if all.known {
+		p.examineRemoved(ctx, r, b, all)
+	}
 }
 
 // reachRabbitMQ tries every URL at the same time. The caller must close the result.
@@ -267,9 +270,10 @@ func (b *broker) queue(ctx context.Context, name string) (found amqp.Queue, err 
 	return found, err
 }
 
-// examineTopic checks a topic's exchange and queue. It returns true if both exist, so
-// that their binding can be checked.
-func (b *broker) examineTopic(ctx context.Context, r *report, name string, t config.Topic, running bool) bool {
+// examineTopic checks a topic's exchange and queue. It returns true if both exist and the
+// exchange is as scanners declare it, so that their binding can be checked.
+func (p Target) examineTopic(ctx context.Context, r *report, b *broker, name string, t config.Topic,
+	running bool) bool {
 	if t.Exchange == "" { // AMQP's default exchange binds every queue by its name
 		b.examineQueue(ctx, r, name, t, t.RoutingKey, running)
 		return false
@@ -277,8 +281,10 @@ func (b *broker) examineTopic(ctx context.Context, r *report, name string, t con
 	err := b.ask(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(t.Exchange, amqp.ExchangeDirect, true, false, false, false, nil)
 	})
-	check := "topic " + name + " exchange"
+	check, fits := "topic "+name+" exchange", true
 	switch {
+	case err == nil && t.Declare != nil:
+		fits = p.examineDeclared(ctx, r, b, name, t)
 	case err == nil:
 		r.ok(check, "exchange %s is there", t.Exchange)
 	case t.Declare != nil && !running && notFound(err):
@@ -291,7 +297,7 @@ func (b *broker) examineTopic(ctx context.Context, r *report, name string, t con
 		b.refuse(ctx, r, check, "exchange "+t.Exchange, err)
 		return false
 	}
-	return t.Declare == nil || b.examineQueue(ctx, r, name, t, t.Declare.Queue, running)
+	return (t.Declare == nil || b.examineQueue(ctx, r, name, t, t.Declare.Queue, running)) && fits
 }
 
 // examineQueue checks a topic's queue and returns whether it exists.

@@ -44,8 +44,9 @@ func (n node) cli(command string) string {
 	return fmt.Sprintf("redis-cli -h %s -p %s %s", host, port, command)
 }
 
-// examineRedis checks Redis and reports whether it answers.
-func (p Target) examineRedis(ctx context.Context, r *report) bool {
+// examineRedis checks Redis. It reports whether Redis answers, and whether the user may list
+// tasks.
+func (p Target) examineRedis(ctx context.Context, r *report) (stored, lists bool) {
 	p.redis = p.Store.Client(ctx)
 	nodes := p.reachRedis(ctx, r)
 	r.ask("settings of redis")
@@ -53,14 +54,13 @@ func (p Target) examineRedis(ctx context.Context, r *report) bool {
 		p.examineNode(ctx, r, n)
 	}
 	if len(nodes) == 0 {
-		return false
+		return false, true
 	}
 	if r.failed(redisRole) {
-		return true // a replica refuses what a user may do
+		return true, true // a replica refuses what a user may do
 	}
 	r.ask("redis.rights")
-	p.examineRights(ctx, r, nodes[0])
-	return true
+	return true, p.examineRights(ctx, r, nodes[0])
 }
 
 // reachRedis returns the servers that hold keys; none if Redis doesn't answer.
@@ -217,16 +217,16 @@ func examinePersistence(ctx context.Context, r *report, n node, info map[string]
 			n.addr)
 		return
 	}
-	settings, err := n.ConfigGet(ctx, "appendfsync").Result()
+	policy, err := n.setting(ctx, "appendfsync")
 	switch {
 	case err != nil: // a scanner needs no permission for CONFIG
 		r.ok("redis.persistence", "%s keeps an append-only file", n.addr)
 		r.unchecked("redis.persistence (appendfsync)", "%s", mayNot(ctx, err, "read how often "+n.addr+" syncs its file"))
-	case settings["appendfsync"] == "no":
+	case policy == "no":
 		r.warn("redis.persistence", n.cli("CONFIG SET appendfsync everysec")+"; then CONFIG REWRITE",
 			"%s lets the kernel decide when to sync its append-only file: a crash of the machine may lose half a minute", n.addr)
 	default:
-		r.ok("redis.persistence", "%s keeps an append-only file, synced %s", n.addr, settings["appendfsync"])
+		r.ok("redis.persistence", "%s keeps an append-only file, synced %s", n.addr, policy)
 	}
 }
 

@@ -2,113 +2,157 @@ package doctor
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// tryScript runs commands on scratch keys. It returns the commands that the user may not
-// run, each followed by Redis's error. KEYS are the scratch keys, one for each type. Each
-// of ARGV is a command; @1 in it stands for the first key. Running the script twice has
-// the effect of running it once, because the last command removes the keys.
-const tryScript = `
-local denied = {}
-for _, line in ipairs(ARGV) do
+// mayScript returns 1 for each of ARGV, a command with its arguments, that the user may
+// run, otherwise 0. It runs none of them, so Redis notes no refusal in its ACL log. A
+// server that can't tell counts as one that allows the command. Running the script twice
+// has the effect of running it once.
+const mayScript = `
+local may = {}
+for i, line in ipairs(ARGV) do
   local words = {}
-  for word in string.gmatch(line, '%S+') do
-    local n = string.match(word, '^@(%d+)$')
-    words[#words + 1] = n and KEYS[tonumber(n)] or word
-  end
-  local reply = redis.pcall(unpack(words))
-  -- Other refusals, for example for lack of memory, have nothing to do with rights.
-  -- Redis 7.0 says "can't run", or "can't access" a key; later ones say "permission".
-  local err = type(reply) == 'table' and reply.err
-  if err and (string.find(err, "can't ") or string.find(err, 'permission')) then
-    denied[#denied + 1] = words[1]
-    denied[#denied + 1] = reply.err
-  end
+  for word in string.gmatch(line, '%S+') do words[#words + 1] = word end
+  local told, allowed = pcall(redis.acl_check_cmd, unpack(words))
+  may[i] = (not told or allowed) and 1 or 0
 end
-return denied`
+return may`
 
-// triedCommands returns the commands that scanners, their scripts and doctor run. Here
-// they run only on scratch keys: @1 is a hash, @2 a sorted set, @3 a set, @4 a string, @5
-// a channel.
-func triedCommands() []string {
-	return []string{
-		"TIME", "INFO server", "PING",
-		"HSET @1 f 1", "HGET @1 f", "HMGET @1 f", "HGETALL @1", "HINCRBY @1 f 1", "HDEL @1 f",
-		"ZADD @2 1 m", "ZSCORE @2 m", "ZMSCORE @2 m", "ZCARD @2", "ZCOUNT @2 -inf +inf", "ZRANGE @2 0 -1",
-		"ZRANGEBYSCORE @2 -inf +inf",
-		"ZREVRANGEBYSCORE @2 +inf -inf", "ZRANDMEMBER @2", "ZSCAN @2 0", "ZREM @2 m", "ZREMRANGEBYSCORE @2 -inf +inf",
-		"SADD @3 m", "SMEMBERS @3", "SMISMEMBER @3 m",
-		"SET @4 1", "GET @4", "INCRBY @4 1",
-		"SPUBLISH @5 doctor",
-		"UNLINK @4", "DEL @1 @2 @3 @4",
+// denied returns the commands, without arguments, that the user may not run.
+func denied(ctx context.Context, rdb redis.Scripter, commands ...string) (all []string, err error) {
+	args := make([]any, len(commands))
+	for i, c := range commands {
+		args[i] = c
 	}
+	may, err := rdb.Eval(ctx, mayScript, nil, args...).Int64Slice()
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range commands {
+		name, _, _ := strings.Cut(strings.ToLower(c), " ")
+		if may[i] == 0 && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all, nil
 }
 
-// onlyScanners returns the commands that scanners need and that deploy/redis/operator.acl
-// doesn't allow. If a user lacks exactly these, it is an operator's user.
-func onlyScanners() []string {
-	return []string{"hincrby", "incrby", "set", "smismember", "ssubscribe", "zmscore", "zremrangebyscore"}
+// errNoRight means that doctor asked nothing, because the user may not ask.
+var errNoRight = errors.New("no right to ask")
+
+// setting returns a setting of the server. If the user may not run CONFIG GET, the error is
+// errNoRight, and Redis notes no refusal.
+func (n node) setting(ctx context.Context, name string) (string, error) {
+	no, err := denied(ctx, n, "CONFIG GET "+name)
+	if shard.Denied(err) || len(no) > 0 {
+		return "", errNoRight
+	}
+	settings, err := n.ConfigGet(ctx, name).Result()
+	return settings[name], err
 }
 
-// examineRights tries every command that a scanner runs, on its own scratch keys.
-func (p Target) examineRights(ctx context.Context, r *report, n node) {
+// scannerCommands returns the commands that scanners, their scripts and doctor run, with
+// arguments. No operator may write the fleet's key, whatever commands a user has.
+func scannerCommands(prefix string) []string {
+	return onKeys(prefix, []string{
+		"TIME", "INFO server", "PING",
+		"HSET HASH f 1", "HGET HASH f", "HMGET HASH f", "HGETALL HASH", "HINCRBY HASH f 1", "HDEL HASH f",
+		"ZADD ZSET 1 m", "ZSCORE ZSET m", "ZMSCORE ZSET m", "ZCARD ZSET", "ZCOUNT ZSET -inf +inf", "ZRANGE ZSET 0 -1",
+		"ZRANGEBYSCORE ZSET -inf +inf",
+		"ZREVRANGEBYSCORE ZSET +inf -inf", "ZRANDMEMBER ZSET", "ZSCAN ZSET 0", "ZREM ZSET m",
+		"ZREMRANGEBYSCORE ZSET -inf +inf",
+		"SADD SET m", "SMEMBERS SET", "SMISMEMBER SET m",
+		"SET TEXT 1", "GET TEXT", "INCRBY TEXT 1",
+		"SPUBLISH CHANNEL doctor", "SSUBSCRIBE CHANNEL",
+		"UNLINK TEXT", "DEL HASH ZSET SET TEXT", "ZADD FLEET 1 m",
+	})
+}
+
+// listCommands returns the commands that list tasks. Scanners may not run all of them.
+func listCommands(prefix string) []string {
+	return onKeys(prefix, []string{"ZRANK ZSET m", "ZRANGE ZSET 0 -1", "ZCOUNT ZSET -inf +inf", "HMGET HASH f"})
+}
+
+// operatorCommands returns the commands that the operators' verbs and doctor run, with
+// arguments.
+func operatorCommands(prefix string) []string {
+	return onKeys(prefix, []string{
+		"TIME", "INFO server", "PING",
+		"HSET HASH f 1", "HGET HASH f", "HMGET HASH f", "HGETALL HASH", "HDEL HASH f",
+		"PTTL HASH", "PEXPIRE HASH 1",
+		"ZADD ZSET 1 m", "ZSCORE ZSET m", "ZCARD ZSET", "ZCOUNT ZSET -inf +inf", "ZRANGE ZSET 0 -1", "ZRANK ZSET m",
+		"ZRANGEBYSCORE ZSET -inf +inf",
+		"ZREVRANGEBYSCORE ZSET +inf -inf", "ZRANDMEMBER ZSET", "ZSCAN ZSET 0", "ZREM ZSET m",
+		"SADD TOPICS m", "SMEMBERS TOPICS", "SREM TOPICS m",
+		"GET IDENTITY", "HSET DOCUMENT f 1", "HSET PLACEMENT f 1",
+		"SPUBLISH CHANNEL doctor",
+		"UNLINK ZSET", "DEL HASH", "ZRANGE FLEET 0 -1", "HGETALL FLEET:notes",
+	})
+}
+
+// onKeys puts names of keys into commands: keys of a topic that isn't there, and the fleet's
+// own keys.
+func onKeys(prefix string, commands []string) (all []string) {
+	const topic = "{doctor}"
+	const first = "{doctor:0}"
+	names := strings.NewReplacer(
+		" HASH", " "+prefix+":task:"+first, " ZSET", " "+prefix+":due:"+first, " SET", " "+prefix+":handled:"+first,
+		" TEXT", " "+prefix+":ticket:"+topic, " CHANNEL", " "+prefix+":wake:"+first, " FLEET", " "+prefix+":fleet",
+		" TOPICS", " "+prefix+":topics", " IDENTITY", " "+prefix+":identity", " DOCUMENT", " "+prefix+":document:"+topic,
+		" PLACEMENT", " "+prefix+":placement:"+topic)
+	for _, c := range commands {
+		all = append(all, names.Replace(c))
+	}
+	return all
+}
+
+// examineRights asks Redis which of the commands that scanners and operators run the user
+// may run. It reports whether the user may list tasks, as an operator may.
+func (p Target) examineRights(ctx context.Context, r *report, n node) (lists bool) {
+	const check = "redis.rights"
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	user := p.redisUser()
-	tag := "{doctor-" + rand.Text() + "}"
-	var keys []string
-	for _, kind := range []string{"hash", "zset", "set", "text"} {
-		keys = append(keys, p.Settings.Redis.Prefix+":doctor:"+tag+":"+kind)
+	user, prefix := p.redisUser(), p.Settings.Redis.Prefix
+	work, err := denied(ctx, p.redis, scannerCommands(prefix)...)
+	var operate []string
+	if err == nil {
+		operate, err = denied(ctx, p.redis, operatorCommands(prefix)...)
 	}
-	channel := p.Settings.Redis.Prefix + ":wake:" + tag
-	keys = append(keys, channel)
-	var args []any
-	for _, c := range triedCommands() {
-		args = append(args, c)
-	}
-	reply, err := p.redis.Eval(ctx, tryScript, keys, args...).StringSlice()
 	if err != nil {
-		r.failErr(ctx, err, "redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, "eval"), "scripts on keys %s:*: %v",
-			p.Settings.Redis.Prefix, err)
-		return
+		r.failErr(ctx, err, check, fixRights(n, user, prefix, "eval"), "scripts on keys %s:*: %v", prefix, err)
+		return true
 	}
-	var denied []string
-	for pair := range slices.Chunk(reply, 2) {
-		denied = append(denied, strings.ToLower(pair[0]))
-	}
-	denied = append(denied, p.tryOutside(ctx, channel)...)
-	if slices.Equal(slices.Sorted(slices.Values(denied)), onlyScanners()) {
-		r.info("redis.rights", "user %s has the rights of an operator, not of a scanner; to check the scanners' rights, "+
+	operator := len(operate) < len(operatorCommands(prefix))/2
+	fleet, err := denied(ctx, p.redis, onKeys(prefix, []string{"ZADD FLEET 1 m"})...)
+	switch {
+	case len(work) == 0:
+		r.ok(check, "user %s may run all that scanners run, on keys %s:*", user, prefix)
+	case len(operate) == 0:
+		r.info(check, "user %s has the rights of an operator, not of a scanner; to check the scanners' rights, "+
 			"run doctor with their configuration", user)
-		return
+	case err == nil && len(fleet) > 0 && operator: // what it lacks concerns the caller, not the fleet
+		r.warn(check, n.cli("ACL SETUSER "+user+" +"+strings.Join(operate, " +"))+"; the keys are in "+
+			"deploy/redis/operator.acl", "user %s has the rights of an operator, and may not run %s", user,
+			strings.Join(operate, ", "))
+	default:
+		r.fail(check, fixRights(n, user, prefix, work...), "user %s may not run %s on keys %s:*", user,
+			strings.Join(work, ", "), prefix)
 	}
-	if len(denied) > 0 {
-		last := ""
-		if len(reply) > 1 {
-			last = ": " + reply[1]
-		}
-		r.fail("redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, denied...), "user %s may not run %s%s", user,
-			strings.Join(denied, ", "), last)
-		return
-	}
-	r.ok("redis.rights", "user %s may run all that scanners run, on keys %s:*", user, p.Settings.Redis.Prefix)
+	return p.mayList(ctx)
 }
 
-// tryOutside tries SSUBSCRIBE, which can't run in a script, and returns it if the user
-// may not run it.
-func (p Target) tryOutside(ctx context.Context, channel string) (denied []string) {
-	sub := p.redis.SSubscribe(ctx, channel)
-	defer sub.Close()
-	if _, err := sub.Receive(ctx); redis.HasErrorPrefix(err, "NOPERM") {
-		denied = append(denied, "ssubscribe")
-	}
-	return denied
+// mayList reports whether the user may list tasks. Without an answer it may.
+func (p Target) mayList(ctx context.Context) bool {
+	no, err := denied(ctx, p.Store.Client(ctx), listCommands(p.Settings.Redis.Prefix)...)
+	return err != nil || len(no) == 0
 }
 
 func fixRights(n node, user, prefix string, commands ...string) string {

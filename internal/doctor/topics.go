@@ -3,8 +3,6 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"strings"
 
 	"github.com/duefleet/duefleet/internal/config"
@@ -20,7 +18,9 @@ type documents struct {
 	known bool
 	// refused is true if a finding says why it couldn't be read.
 	refused bool
-	good    map[string]config.Topic
+	// readOnly is true if the token of Consul may not write documents and their histories.
+	readOnly bool
+	good     map[string]config.Topic
 	// broken are the documents in Consul with mistakes.
 	broken map[string]config.Document
 }
@@ -52,20 +52,8 @@ func (p Target) examineConsul(ctx context.Context, r *report) documents {
 		return documents{refused: r.failed("consul.connection")}
 	}
 	r.ask("consul.rights")
-	ask, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	host, _ := os.Hostname()
-	instance := "doctor-" + host
-	err := p.Consul.WriteStatus(ask, instance, []byte("{}"))
-	if err == nil {
-		err = p.Consul.DeleteStatus(ask, instance)
-	}
-	if err != nil {
-		r.failErr(ask, err, "consul.rights", fixConsul(settings, err), "%v", err)
-	} else {
-		r.ok("consul.rights", "the token may read the topics and write under %s/status/", settings.Prefix)
-	}
 	docs := documents{known: true, good: map[string]config.Topic{}, broken: map[string]config.Document{}}
+	docs.readOnly = !p.examineConsulRights(ctx, r)
 	for _, d := range list {
 		if doc := config.ParseDocument(d.Topic, d.Raw, d.Index); doc.Err != nil {
 			docs.broken[d.Topic] = doc
@@ -97,8 +85,7 @@ func (p Target) reachConsul(ctx context.Context, r *report) (list []consul.Docum
 func fixConsul(c config.Consul, err error) string {
 	switch {
 	case consul.Forbidden(err):
-		return fmt.Sprintf(`set consul.token to one whose policy has: key_prefix "%s/topics/" {policy="read"} key_prefix "%s/status/" {policy="write"} service "%s" {policy="write"}`,
-			c.Prefix, c.Prefix, consul.ServiceName)
+		return scannerPolicy(c.Prefix)
 	case serverWithoutTLS(err):
 		return "the agent speaks no TLS at that port: write http:// in consul.addr, or the port that speaks it"
 	case tlsFailed(err):
@@ -169,7 +156,12 @@ func (p Target) examineOrphans(ctx context.Context, r *report, docs documents, f
 		if fleet.has(problem.TopicOrphan, name) {
 			state = Fail
 		}
-		r.add("topic "+name+" document", state, p.fixOrphan(name), "an orphan: Redis holds the topic, and it has no document")
+		check := "topic " + name + " document"
+		if s, others := fleet.withoutDocument(name); others {
+			r.add(check, state, s.fix(true), "%s; this configuration has none either", s.what())
+			continue
+		}
+		r.add(check, state, p.fixOrphan(name), "an orphan: Redis holds the topic, and it has no document")
 	}
 }
 

@@ -17,8 +17,8 @@ func (p Target) examineUsers(ctx context.Context, r *report, n node, info map[st
 		return // the server needs no user
 	}
 	user := p.redisUser()
-	settings, err := n.ConfigGet(ctx, "aclfile").Result()
-	file, save := settings["aclfile"], "ACL SAVE"
+	file, err := n.setting(ctx, "aclfile")
+	save := "ACL SAVE"
 	if file == "" {
 		file, save = info["config_file"], "CONFIG REWRITE"
 	}

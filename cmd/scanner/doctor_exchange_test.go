@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// TestDoctorNamesAnotherTypeOfADeclaredExchange: a scanner's next declaration would be
+// refused. A binding, which doctor can't see, wouldn't help.
+func TestDoctorNamesAnotherTypeOfADeclaredExchange(t *testing.T) {
+	t.Parallel()
+	addr, prefix := servertest.Consul(t)
+	url := servertest.RabbitMQ(t)
+	o := newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix, url))
+	o.puts(map[string]string{"orders": "declare: {queue: due}\n", "bills": "exchange: bills\n"})
+	ch := servertest.Channel(t, url)
+	o.ok(ch.ExchangeDeclare("orders", "fanout", true, false, false, false, nil))
+	o.ok(ch.ExchangeDeclare("bills", "fanout", true, false, false, false, nil))
+	if _, err := ch.QueueDeclare("due", true, false, false, false, amqp.Table{"x-queue-type": "quorum"}); err != nil {
+		t.Fatal(err)
+	}
+	o.finds("another type", "topic orders exchange", "fail: exchange orders is of type 'fanout', and scanners declare it "+
+		"as direct: RabbitMQ refuses that with 406 when they connect again -> rabbitmqadmin -V "+vhostOf(t, url)+
+		" delete exchange name=orders, so that a scanner makes it again; or scanner topic set orders declare.type=fanout")
+	o.finds("another type", "topic orders binding", "")
+	o.finds("an exchange that no scanner declares", "topic bills exchange", "ok: exchange bills is there")
+	if err := ch.ExchangeDelete("orders", false, false); err != nil {
+		t.Fatal(err)
+	}
+	arguments := amqp.Table{"alternate-exchange": "lost"}
+	o.ok(ch.ExchangeDeclare("orders", "direct", true, false, false, false, arguments))
+	o.finds("another argument", "topic orders exchange", "fail: exchange orders is there with another alternate-exchange "+
+		"than scanners declare: ")
+	if err := ch.ExchangeDelete("orders", false, false); err != nil {
+		t.Fatal(err)
+	}
+	o.ok(ch.ExchangeDeclare("orders", "direct", true, false, false, false, nil))
+	o.finds("the same type", "topic orders exchange", "ok: exchange orders is there")
+	if said := o.found("topic orders exchange"); !strings.Contains(said, "of type direct") {
+		t.Errorf("it says %s", said)
+	}
+}
+
+func vhostOf(t *testing.T, url string) string {
+	t.Helper()
+	uri, err := amqp.ParseURI(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uri.Vhost
+}
