@@ -28,7 +28,7 @@ func TestDoctorNamesAScannerWithoutADocument(t *testing.T) {
 		o.heard(name, func(m balance.Member) bool { return m.Documents == documents })
 	}
 	orphan := func(topic string) problem.Problem {
-		return problem.New(problem.TopicOrphan, topic, "orphan: it has no document; set it or remove it with `scanner topic`")
+		return problem.New(problem.TopicOrphan, topic, "orphan: this scanner's source has no document of it")
 	}
 	reports("one", "file", 1)
 	reports("two", "file", 1)

@@ -194,7 +194,7 @@ func (v *served) problems() []problem.Problem {
 	}
 	if v.orphan.Load() {
 		found = append(found, problem.New(problem.TopicOrphan, t.name,
-			"orphan: it has no document; set it or remove it with `scanner topic`"))
+			"orphan: this scanner's source has no document of it"))
 	}
 	return found
 }
