@@ -69,8 +69,9 @@ demo-programs: installable
 # machine, so they run one after the other. In stage single, packages that mostly wait run
 # beside one that computes. A package is in the stage that names it. If none does, it is
 # in unit if it needs no server, and otherwise in fleet.
-single := internal/forward test/servers cmd/producer internal/shard producer test/machine internal/luascript \
-	internal/router internal/balance test/servers/run test/servers/servertest
+single := internal/forward cmd/producer internal/scanner test/servers cmd/scanner producer internal/shard internal/intake \
+	test/machine consumer internal/consul internal/reshard internal/luascript internal/router internal/balance internal/admin \
+	internal/amqpconn internal/config test/servers/run test/servers/servertest
 
 # with-tests lists the packages with tests, and which of them start servers. The model
 # uses one goroutine per exploration, so it needs no race detector.
