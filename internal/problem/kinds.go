@@ -128,8 +128,8 @@ func fleetRows() []row {
 			"DuefleetProblem"},
 		{TopicNotMade, Degraded, Refused, "look at the topic's keys and rights in Redis", "duefleettopicblocked",
 			"DuefleetProblem"},
-		{TopicOrphan, Degraded, None, "give this scanner the source of the others; if none has the document, set it again or " +
-			"remove the topic", "duefleetconfigrefused", "DuefleetProblemMinor"},
+		{TopicOrphan, Degraded, None, "give this scanner the source of the others; if none has the document, set it again " +
+			"or remove the topic", "duefleetconfigrefused", "DuefleetProblemMinor"},
 		{IntakeStopped, Degraded, Late, "look at the exchange and queue of the intake", "duefleetproblem",
 			"DuefleetProblem"},
 		{TopicPaused, Degraded, Late, "resume the topic when the pause has no more reason", "duefleettopicpaused",
