@@ -71,7 +71,7 @@ demo-programs: installable
 # in unit if it needs no server, and otherwise in fleet.
 single := internal/forward cmd/producer internal/scanner test/servers cmd/scanner producer internal/shard internal/intake \
 	test/machine consumer internal/consul internal/reshard internal/luascript internal/router internal/balance internal/admin \
-	internal/amqpconn internal/config test/servers/run test/servers/servertest
+	internal/amqpconn internal/config internal/console test/servers/run test/servers/servertest
 
 # with-tests lists the packages with tests, and which of them start servers. The model
 # uses one goroutine per exploration, so it needs no race detector.
@@ -148,7 +148,7 @@ nightly: chaos cluster clients compat measure bench model test-race ## Run every
 # The stages' tools are built first, so that a signal to make reaches the tests and their
 # servers.
 .PHONY: test-tools
-test-tools: servers $(gotestsum) withservers pika
+test-tools: servers $(gotestsum) withservers pika chromium
 
 .PHONY: withservers
 withservers:
@@ -328,6 +328,14 @@ define apt-install
 	apt-get update -qq; \
 	apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 $(1) </dev/null >/dev/null
 endef
+
+.PHONY: chromium
+chromium: # for the tests of internal/console
+	@type -P chromium >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || \
+			{ echo "not installed: chromium; on Debian and Ubuntu: sudo apt-get install chromium" >&2; exit 1; }; \
+		$(call apt-install,chromium); \
+	}
 
 .PHONY: pika
 pika: # for the tests of examples/python

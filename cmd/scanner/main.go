@@ -69,13 +69,13 @@ Exit codes:
 		SilenceUsage:  true,
 		Version:       cli.ReadBuild("scanner").Version,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: run, check, doctor, status, topic, tasks, parked, data or healthcheck")
+			return cli.UsageError("name a command: run, check, doctor, status, console, topic, tasks, parked, data or healthcheck")
 		},
 	}
 	var s settings
 	root.PersistentFlags().StringVar(&s.path, "config", "", "the configuration file")
-	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), topicCommand(&s),
-		tasksCommand(&s), parkedCommand(&s), dataCommand(&s), healthcheckCommand(&s), versionCommand())
+	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), consoleCommand(&s),
+		topicCommand(&s), tasksCommand(&s), parkedCommand(&s), dataCommand(&s), healthcheckCommand(&s), versionCommand())
 	cli.Complete(root, s.completeTopics)
 	return root
 }

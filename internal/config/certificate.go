@@ -99,6 +99,9 @@ func secretFiles(c Config, s settings) []string {
 			all = append(all, g.value.(string))
 		}
 	}
+	if c.Console.UsersFile != "" {
+		all = append(all, c.Console.UsersFile)
+	}
 	for _, t := range []TLS{c.Redis.TLS, c.RabbitMQ.TLS, c.Consul.TLS} {
 		if t.Enabled && t.KeyFile != "" {
 			all = append(all, t.KeyFile)

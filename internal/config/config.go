@@ -18,6 +18,7 @@ type Config struct {
 	RabbitMQ RabbitMQ `yaml:"rabbitmq"`
 	Consul   Consul   `yaml:"consul"`
 	Admin    Admin    `yaml:"admin"`
+	Console  Console  `yaml:"console"`
 	Log      Log      `yaml:"log"`
 	// How long a stopping scanner may take to settle its tasks in flight, 100ms to 10m.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" default:"15s" check:"100ms..10m"`
@@ -85,6 +86,22 @@ type Admin struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:9320" check:"listen"`
 	// /metrics has a series per shard for topics of at most this many shards, else per topic; 0 to 4096.
 	ShardSeries int `yaml:"shard_series" default:"64" check:"0..4096"`
+}
+
+// Console is the web server of scanner console; see docs/console.md.
+type Console struct {
+	// Beyond 127.0.0.1 it needs users_file, token or trust_header.
+	Listen string `yaml:"listen" default:"127.0.0.1:8390" check:"listen"`
+	// Users who may sign in, a line user:hash[:role] each, with hashes of htpasswd -B; role: view or operate.
+	UsersFile string `yaml:"users_file" check:"0..4096"`
+	// Signs in programs and people as operators, at least 16 bytes; empty: none.
+	Token string `yaml:"token" secret:"true"`
+	// Header with the user's name that an authenticating proxy sets; empty: none.
+	TrustHeader string `yaml:"trust_header" check:"0..64"`
+	// Role of the proxy's users who aren't in users_file: view or operate.
+	TrustRole string `yaml:"trust_role" default:"view" check:"view|operate"`
+	// TokenFile is the file with the token; empty: none.
+	TokenFile string
 }
 
 // Log is how the process logs.

@@ -59,6 +59,12 @@ func (c Consul) Fresh(log *slog.Logger) (token func() string, secure func() *tls
 	return freshSecret("consul.token", c.TokenFile, c.Token, nil, log), secure, err
 }
 
+// Fresh returns a function for the current token; "" if none is configured. If token_file
+// can't be used, the last good token stays in use, and the log says so once.
+func (c Console) Fresh(log *slog.Logger) (token func() string) {
+	return freshSecret("console.token", c.TokenFile, c.Token, nil, log)
+}
+
 // freshSecret returns a function for the current value of a secret in file, or for value
 // if there is no file. value is also in use until the file is read again. check, if not
 // nil, refuses a new value that doesn't fit other keys.

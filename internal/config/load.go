@@ -189,6 +189,7 @@ func (c *Config) fromFiles() map[string]*string {
 	return map[string]*string{
 		"redis.username": &c.Redis.UsernameFile, "redis.password": &c.Redis.PasswordFile,
 		"rabbitmq.urls": &c.RabbitMQ.URLsFile, "consul.token": &c.Consul.TokenFile,
+		"console.token": &c.Console.TokenFile,
 	}
 }
 

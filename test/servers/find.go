@@ -44,13 +44,15 @@ func knownServer(name string) (known, bool) {
 		found, _ := filepath.Glob(filepath.Join("/usr/lib/postgresql/*/bin", name)) // the pattern is good
 		slices.Reverse(found)
 		return known{before: found, install: "apt-get install postgresql"}, true
+	case "chromium":
+		return known{after: []string{"/usr/bin/chromium"}, install: "apt-get install chromium"}, true
 	case "consul":
 		return known{install: "make consul"}, true
 	}
 	return known{}, false
 }
 
-// Find returns the path of redis-server, rabbitmq-server, consul or a program of
+// Find returns the path of redis-server, rabbitmq-server, consul, chromium or a program of
 // PostgreSQL. It searches the folder that DUEFLEET_SERVERS names, PATH, the folders where
 // Debian and Homebrew install them, and the tools that make has built. The error is one
 // line that names the missing program and the command that installs it.

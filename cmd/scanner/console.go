@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/console"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+func consoleCommand(s *settings) *cobra.Command {
+	var readOnly bool
+	cmd := &cobra.Command{
+		Use:   "console --config config.yaml [--read-only]",
+		Short: "Serves web pages that show the fleet, until SIGTERM or SIGINT",
+		Long: `Serves web pages that show the fleet, until SIGTERM or SIGINT, and prints their address.
+
+It listens at console.listen, by default for this machine alone. Beyond that it needs
+console.users_file, console.token or console.trust_header, and refuses to start otherwise.
+It logs who did what.`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return runConsole(s, cmd, readOnly) }),
+	}
+	cmd.Flags().BoolVar(&readOnly, "read-only", false, "refuse every action, whatever a user's role is")
+	return cmd
+}
+
+func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
+	cfg, err := s.connections()
+	if err != nil {
+		return err
+	}
+	log, err := telemetry.NewLogger(cmd.ErrOrStderr(), cfg.Log.Level, cfg.Log.Format)
+	if err != nil {
+		return err
+	}
+	store, closing, err := connect(cfg, 0, log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closing() }()
+	c, err := console.New(console.Config{Settings: cfg.Console, Store: store, ReadOnly: readOnly,
+		Version: cli.ReadBuild("scanner").Version, Log: log})
+	if err != nil {
+		return err
+	}
+	if err := c.Listen(cmd.Context()); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "console: "+c.URL())
+	return c.Run(cmd.Context())
+}

@@ -1,0 +1,53 @@
+package console
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestTheCommandEndsWithStreamsOpen: scanner console prints its address, serves, and ends
+// within two seconds of SIGTERM.
+func TestTheCommandEndsWithStreamsOpen(t *testing.T) {
+	t.Parallel()
+	program := scannerProgram(t)
+	r := fixture.New(t)
+	r.Serve(t, 1)
+	config := writeFile(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\nconsole: {listen: '127.0.0.1:0'}\n", r.Addr,
+		r.Prefix))
+	cmd := exec.Command(program, "console", "--config", config)
+	out, err := cmd.StdoutPipe()
+	check.OK(t, err)
+	var log wait.Log
+	cmd.Stderr = &log
+	check.OK(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	check.OK(t, err)
+	url, found := strings.CutPrefix(strings.TrimSpace(line), "console: ")
+	if !found {
+		t.Fatalf("it printed %q", line)
+	}
+	s := &site{t: t, url: strings.TrimSuffix(url, "/"), client: &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(s.client.CloseIdleConnections)
+	_, page, _ := s.ask(http.MethodGet, "/", nil)
+	contains(t, page, `id="topic-orders"`)
+	wait.Receive(t, "an event", s.events(t.Context(), "/stream/"))
+	start := time.Now()
+	check.OK(t, cmd.Process.Signal(syscall.SIGTERM))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v:\n%s", err, &log)
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}

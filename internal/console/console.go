@@ -1,0 +1,141 @@
+// Package console serves pages that show a fleet to operators, as `scanner console` does. It
+// reads through internal/admin, as the other verbs do. docs/adr/0028 has the reasons for how
+// the pages are made.
+//
+// A screen is a file in templates, a method that returns what it shows, and a line in
+// Console.screens.
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/admin"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// shutdownGrace is the time for open requests to finish when Run should stop. Streams end at
+// once.
+const shutdownGrace = time.Second
+
+// Config configures a Console. Settings, Store and Log are required.
+type Config struct {
+	Settings config.Console
+	// Store has the fleet's data.
+	Store *shard.Store
+	// ReadOnly refuses every action, whatever a user's role is.
+	ReadOnly bool
+	// Version is shown at the end of each page.
+	Version string
+	Log     *slog.Logger
+}
+
+// Console is a web server for operators.
+type Console struct {
+	log        *slog.Logger
+	listen     string
+	version    string
+	assets     string
+	links      []link
+	access     *access
+	reader     *reader
+	streams    atomic.Int64
+	signInForm *template.Template
+	handler    http.Handler
+	ln         net.Listener
+}
+
+// New checks the configuration and starts nothing. It refuses an address that other machines
+// reach if nobody would have to sign in.
+func New(cfg Config) (*Console, error) {
+	a, err := newAccess(cfg.Settings, cfg.ReadOnly, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a}
+	c.reader = newReader(func(ctx context.Context) (admin.Status, error) { return admin.ReadStatus(ctx, cfg.Store, "") })
+	if c.signInForm, err = parse("signin.html"); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	if c.assets, err = serveAssets(mux); err != nil {
+		return nil, err
+	}
+	for _, s := range c.screens() {
+		if s.title != "" {
+			c.links = append(c.links, link{Title: s.title, Path: strings.TrimSuffix(s.path, "{$}")})
+		}
+		if err := c.route(mux, s); err != nil {
+			return nil, err
+		}
+	}
+	mux.HandleFunc("GET "+signInPath, c.showSignIn)
+	mux.HandleFunc("POST "+signInPath, c.signIn)
+	mux.HandleFunc("POST "+signOutPath, c.signOut)
+	c.handler = c.protect(mux)
+	return c, nil
+}
+
+// Listen binds the address; the error says what to do if it is taken. Call it once, before
+// Run.
+func (c *Console) Listen(ctx context.Context) error {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("console.listen %s is taken: stop what listens there, or set console.listen or "+
+			"DUEFLEET_CONSOLE_LISTEN: %w", c.listen, err)
+	}
+	if err != nil {
+		return fmt.Errorf("console.listen %s: %w", c.listen, err)
+	}
+	c.ln = ln
+	return nil
+}
+
+// URL returns the address of the first page, once Listen has returned.
+func (c *Console) URL() string { return "http://" + c.ln.Addr().String() + "/" }
+
+// Run serves until ctx ends, and returns within two seconds then. It returns an error only if
+// the listener breaks.
+func (c *Console) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	server := &http.Server{
+		Handler:           c.handler,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // its end ends the streams
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      20 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(c.log.Handler(), slog.LevelWarn),
+	}
+	reading := make(chan struct{})
+	go func() { defer close(reading); c.reader.run(ctx) }()
+	broken := make(chan error, 1)
+	go func() { broken <- server.Serve(c.ln) }()
+	var err error
+	select {
+	case err = <-broken:
+		err = fmt.Errorf("serve %s: %w", c.ln.Addr(), err)
+	case <-ctx.Done():
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			_ = server.Close() // what is still open is cut off
+		}
+		<-broken
+	}
+	stop()
+	<-reading
+	return err
+}

@@ -1,0 +1,74 @@
+package console
+
+import (
+	"fmt"
+	"html/template"
+	"strconv"
+	"time"
+)
+
+// functions are for the templates of all screens.
+func functions() template.FuncMap {
+	return template.FuncMap{"count": count, "rate": rate, "seconds": seconds, "span": span, "moment": moment}
+}
+
+// count formats a number of tasks, with a comma for each thousand.
+func count(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// rate formats tasks per second.
+func rate(perSecond float64) string {
+	switch {
+	case perSecond == 0:
+		return "0/s"
+	case perSecond < 10:
+		return fmt.Sprintf("%.2g/s", perSecond)
+	}
+	return count(int64(perSecond+.5)) + "/s"
+}
+
+// seconds formats seconds with two or three digits and the unit.
+func seconds(s float64) string {
+	switch {
+	case s < 1e-3:
+		return fmt.Sprintf("%.0f µs", s*1e6)
+	case s < 1:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	case s < 100:
+		return fmt.Sprintf("%.3g s", s)
+	}
+	return span(time.Duration(s * float64(time.Second)))
+}
+
+// span formats a duration in one unit, 0 s if negative.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch d = max(d, 0); {
+	case d >= 2*day:
+		return fmt.Sprintf("%d d", d/day)
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// moment formats a time in UTC. The script adds the browser's zone.
+func moment(t time.Time) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	t = t.UTC()
+	layout := "2006-01-02 15:04:05 UTC"
+	if time.Since(t).Abs() < 12*time.Hour {
+		layout = "15:04:05 UTC"
+	}
+	//nolint:gosec // it has digits and the constants above
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + t.Format(layout) + `</time>`)
+}

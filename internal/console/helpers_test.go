@@ -1,0 +1,149 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// site is a console that a test serves.
+type site struct {
+	t       *testing.T
+	console *Console
+	url     string // without a slash at its end
+	log     *wait.Log
+	end     func()
+	client  *http.Client
+}
+
+// settings returns the default settings with a free port.
+func settings() config.Console {
+	s := config.Defaults().Console
+	s.Listen = "127.0.0.1:0"
+	return s
+}
+
+// serve starts a console over a store.
+func serve(t *testing.T, store *shard.Store, cfg Config) *site {
+	t.Helper()
+	s := &site{t: t, log: &wait.Log{}, client: &http.Client{Transport: &http.Transport{},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	cfg.Store, cfg.Log, cfg.Version = store, slog.New(slog.NewTextHandler(s.log, nil)), "v0"
+	var err error
+	s.console, err = New(cfg)
+	check.OK(t, err)
+	check.OK(t, s.console.Listen(t.Context()))
+	s.url = strings.TrimSuffix(s.console.URL(), "/")
+	s.end = wait.Background(t, "the console", s.console.Run)
+	t.Cleanup(s.client.CloseIdleConnections)
+	return s
+}
+
+// ask sends a request with headers, names and values in turn.
+func (s *site) ask(method, path string, form url.Values, headers ...string) (status int, body string, h http.Header) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(form.Encode()))
+	check.OK(s.t, err)
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := s.client.Do(req)
+	check.OK(s.t, err)
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	check.OK(s.t, err)
+	return resp.StatusCode, string(content), resp.Header
+}
+
+// events opens a stream and returns the data of its events, line after line.
+func (s *site) events(ctx context.Context, path string) <-chan string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+	check.OK(s.t, err)
+	resp, err := s.client.Do(req)
+	check.OK(s.t, err)
+	check.Equal(s.t, "status", resp.StatusCode, http.StatusOK)
+	lines := make(chan string, 10_000)
+	go func() {
+		defer close(lines)
+		defer resp.Body.Close()
+		for in := bufio.NewScanner(resp.Body); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	return lines
+}
+
+// usersFile writes accounts, each with its name as password, and a role: "" for none.
+func usersFile(t *testing.T, roles map[string]string) string {
+	t.Helper()
+	var text strings.Builder
+	for name, role := range roles {
+		hash, err := bcrypt.GenerateFromPassword([]byte(name), bcrypt.MinCost)
+		check.OK(t, err)
+		fmt.Fprintf(&text, "%s:%s%s\n", name, hash, role)
+	}
+	path := filepath.Join(t.TempDir(), "users")
+	check.OK(t, os.WriteFile(path, []byte(text.String()), 0o600))
+	return path
+}
+
+// signIn returns the headers of a session.
+func (s *site) signIn(form url.Values) (headers []string) {
+	s.t.Helper()
+	status, body, h := s.ask(http.MethodPost, "/sign-in", form)
+	if status != http.StatusSeeOther {
+		s.t.Fatalf("sign-in: %d %s", status, body)
+	}
+	cookie := h.Get("Set-Cookie")
+	if !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") {
+		s.t.Errorf("cookie %s", cookie)
+	}
+	value, _, _ := strings.Cut(cookie, ";")
+	return []string{"Cookie", value}
+}
+
+// member registers a scanner that reports m.
+func member(t *testing.T, r *fixture.Redis, m balance.Member) {
+	t.Helper()
+	m.Applied = math.MaxInt64
+	beat := balance.NewHeartbeat(balance.HeartbeatConfig{
+		Store: r.Store, Instance: m.Instance, After: func() {}, Describe: func() balance.Member { return m },
+		Advice: func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
+	})
+	wait.Background(t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })
+	wait.For(t, m.Instance+" to be heard", func() bool {
+		members, err := balance.Members(t.Context(), r.Store)
+		check.OK(t, err)
+		for _, other := range members {
+			if other.Instance == m.Instance && other.Applied > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}

@@ -1,0 +1,126 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"html/template"
+	"net/http"
+	"strings"
+
+	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/task"
+)
+
+// screen is one page. Its file in templates defines the template "screen".
+type screen struct {
+	// title is the name in the navigation; "" leaves the screen out.
+	title string
+	// path is a pattern of http.ServeMux without the method.
+	path string
+	// template is the file in templates.
+	template string
+	// charts is true if the screen needs uPlot.
+	charts bool
+	// data returns what the template shows. task.ErrUnknownTopic becomes status 404.
+	data func(ctx context.Context, r *http.Request, now reading) (any, error)
+}
+
+// screens lists all screens, in the order of the navigation.
+func (c *Console) screens() []screen {
+	return []screen{
+		{title: "Overview", path: "/{$}", template: "overview.html", data: c.overview},
+	}
+}
+
+//go:embed templates
+var templateFiles embed.FS //nolint:gochecknoglobals // go:embed needs it
+
+// page has everything that the layout shows.
+type page struct {
+	Title string
+	// Here is the path of the screen in the navigation, and Stream where its events come from;
+	// "" if it has none.
+	Here, Stream string
+	Charts       bool
+	Links        []link
+	Who          identity
+	ReadOnly     bool
+	Reading      reading
+	// Assets is the path of the folder with styles and scripts.
+	Assets, Version string
+	// Body is for the screen's template.
+	Body any
+}
+
+// link is an entry of the navigation.
+type link struct{ Title, Path string }
+
+// Verdict is the verdict on the installation in one word.
+func (p page) Verdict() problem.Severity {
+	switch {
+	case p.Reading.Failure != "":
+		return problem.Broken
+	case p.Reading.At.IsZero():
+		return "unknown"
+	}
+	return p.Reading.Status.Status
+}
+
+// parse returns the layout with one file of templates.
+func parse(file string) (*template.Template, error) {
+	t := template.New("layout").Funcs(functions())
+	return t.ParseFS(templateFiles, "templates/layout.html", "templates/"+file)
+}
+
+// route registers a screen's page and stream.
+func (c *Console) route(mux *http.ServeMux, s screen) error {
+	t, err := parse(s.template)
+	if err != nil {
+		return err
+	}
+	show := func(r *http.Request, now reading) (page, error) {
+		body, err := s.data(r.Context(), r, now)
+		here := strings.TrimSuffix(s.path, "{$}")
+		path := strings.TrimPrefix(r.URL.EscapedPath(), "/stream")
+		return page{Title: s.title, Here: here, Stream: "/stream" + path, Charts: s.charts, Reading: now, Body: body}, err
+	}
+	mux.HandleFunc("GET "+s.path, func(w http.ResponseWriter, r *http.Request) {
+		p, err := show(r, c.reader.fresh(r.Context()))
+		if err != nil {
+			c.fail(w, r, err)
+			return
+		}
+		c.write(w, r, http.StatusOK, t, p)
+	})
+	mux.HandleFunc("GET /stream"+s.path, func(w http.ResponseWriter, r *http.Request) { c.stream(w, r, t, show) })
+	return nil
+}
+
+// write sends a page. It sends nothing of a page whose template fails.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, t *template.Template, p page) {
+	c.complete(&p, r)
+	var out bytes.Buffer
+	if err := t.ExecuteTemplate(&out, "layout", p); err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.Bytes()) // a browser that left needs no answer
+}
+
+// complete sets what all pages share.
+func (c *Console) complete(p *page, r *http.Request) {
+	p.Who, p.ReadOnly, p.Assets, p.Version, p.Links = whoOf(r), c.access.readOnly, c.assets, c.version, c.links
+}
+
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, task.ErrUnknownTopic) {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	c.log.ErrorContext(r.Context(), "page failed", "path", r.URL.Path, "error", err)
+	http.Error(w, "this page failed; the console's log says why", http.StatusInternalServerError)
+}
