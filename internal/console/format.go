@@ -32,9 +32,11 @@ func rate(perSecond float64) string {
 	return count(int64(perSecond+.5)) + "/s"
 }
 
-// seconds formats seconds with two or three digits and the unit.
+// seconds formats seconds with up to three digits and the unit; a dash for 0.
 func seconds(s float64) string {
 	switch {
+	case s == 0:
+		return "–"
 	case s < 1e-3:
 		return fmt.Sprintf("%.0f µs", s*1e6)
 	case s < 1:

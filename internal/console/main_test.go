@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -20,6 +22,7 @@ var build = sync.OnceValues(func() (fleet.Binaries, error) {
 })
 
 func TestMain(m *testing.M) {
+	logging.Disable() // as the program does
 	var err error
 	if programsDir, err = os.MkdirTemp("", "duefleet-console-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -79,7 +79,11 @@ func where(p problem.Problem, live int) string {
 		parts = append(parts, "shard "+p.Shard)
 	}
 	if n := len(p.Nodes); n > 0 && n < live {
-		parts = append(parts, strings.Join(p.Nodes, ", "))
+		word := "scanner "
+		if n > 1 {
+			word = "scanners "
+		}
+		parts = append(parts, word+strings.Join(p.Nodes, ", "))
 	}
 	return strings.Join(parts, ", ")
 }

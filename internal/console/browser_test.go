@@ -1,0 +1,252 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+var shots = flag.String("shots", "", "a folder for screenshots of the pages")
+
+// browser is a page of chromium.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	mistakes []string // what chromium reports: refused scripts and styles, exceptions
+}
+
+// openBrowser starts chromium. It never skips a test, since nothing else tests the scripts.
+func openBrowser(t *testing.T, width, height int64) *browser {
+	t.Helper()
+	path, err := servers.Find("chromium")
+	check.OK(t, err)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(wait.Hang))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, _ = chromedp.NewContext(ctx)
+	t.Cleanup(func() { _ = chromedp.Cancel(ctx) }) // waits until chromium has ended
+	b := &browser{t: t, ctx: ctx}
+	check.OK(t, chromedp.Listen(ctx, b.heard))
+	b.do(chromedp.EmulateViewport(width, height))
+	_, err = chromedp.Call(ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"})
+	check.OK(t, err)
+	return b
+}
+
+func (b *browser) heard(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.mistakes = append(b.mistakes, fmt.Sprint(e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
+	case *cdplog.EventEntryAdded:
+		if e.Entry.Source == cdplog.EntrySourceSecurity {
+			b.mistakes = append(b.mistakes, e.Entry.Text)
+		}
+	}
+}
+
+// do runs actions within wait.Hang.
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, wait.Hang)
+	defer cancel()
+	check.OK(b.t, chromedp.Do(ctx, actions...))
+}
+
+// eval returns the value of an expression, a promise's too.
+func (b *browser) eval(script string) string {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, wait.Hang)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[string](script, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%.100s: %v", script, err)
+	}
+	return value
+}
+
+// press presses keys as a keyboard does: a key that the page handles is not typed.
+func (b *browser) press(keys string) {
+	b.t.Helper()
+	for _, key := range keys {
+		for _, typ := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown, input.DispatchKeyEventTypeKeyUp} {
+			p := input.DispatchKeyEventParams{Type: typ, Key: string(key)}
+			if typ == input.DispatchKeyEventTypeKeyDown {
+				p.Text = string(key)
+			}
+			_, err := chromedp.Call(b.ctx, input.DispatchKeyEvent, p)
+			check.OK(b.t, err)
+		}
+	}
+}
+
+// theme sets what the user prefers: dark or light.
+func (b *browser) theme(name string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+	check.OK(b.t, err)
+}
+
+// shoot writes a screenshot if -shots is given.
+func (b *browser) shoot(name string) {
+	b.t.Helper()
+	if *shots == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	check.OK(b.t, err)
+	check.OK(b.t, os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o600))
+}
+
+// sound reports what chromium found wrong.
+func (b *browser) sound() {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.mistakes) > 0 {
+		b.t.Errorf("chromium reports:\n%s", strings.Join(b.mistakes, "\n"))
+	}
+}
+
+// fleetWithProblems fills a Redis for pictures and axe-core.
+func fleetWithProblems(t *testing.T) *fixture.Redis {
+	t.Helper()
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, 4)
+	for i, name := range []string{"mails", "invoices.monthly", "reminders-of-a-rather-long-name", "sessions"} {
+		_, err := r.Store.Topic(name).Ensure(t.Context(), i+1)
+		check.OK(t, err)
+	}
+	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a", "b", "c")...)
+	blocked := problem.New(problem.ExchangeMissing, "mails", "no exchange 'mails' in vhost '/'")
+	blocked.Nodes, blocked.Since = []string{"one"}, time.Now().Add(-3*time.Minute)
+	unsafe := problem.Unsafe([]string{"appendonly is no"})
+	unsafe.Since = time.Now().Add(-30 * time.Hour)
+	member(t, r, balance.Member{Instance: "one", Version: "v0.2.0", Started: time.Now().Add(-3 * time.Hour),
+		Problems: []problem.Problem{blocked, unsafe}, Topics: map[string]balance.TopicNote{
+			"orders":   {PerSecond: 1234.5, Settings: map[string]string{"rate": "2000"}},
+			"sessions": {Paused: true, PausedReason: "the consumers are upgraded", Settings: map[string]string{"paused": "true"}}}})
+	member(t, r, balance.Member{Instance: "two", Version: "v0.2.0", Started: time.Now().Add(-time.Minute),
+		Problems: []problem.Problem{}})
+	return r
+}
+
+// seriousFaults runs axe-core in the page and returns what it calls serious or critical.
+const seriousFaults = `axe.run().then(r => JSON.stringify(r.violations
+	.filter(v => v.impact === "serious" || v.impact === "critical")
+	.map(v => v.id + ": " + v.help + ": " + v.nodes.map(n => n.html).join(" "))))`
+
+// TestEverybodyCanUseTheOverview: axe-core finds nothing serious, in both themes, from
+// narrow to wide, and the page itself never scrolls sideways.
+func TestEverybodyCanUseTheOverview(t *testing.T) {
+	t.Parallel()
+	s := serve(t, fleetWithProblems(t).Store, Config{Settings: settings()})
+	axe, err := os.ReadFile("testdata/axe.min.js")
+	check.OK(t, err)
+	for _, width := range []int64{360, 1280, 1920} {
+		b := openBrowser(t, width, 800)
+		for _, theme := range []string{"dark", "light"} {
+			b.theme(theme)
+			b.do(chromedp.Navigate(s.url), chromedp.WaitVisible(chromedp.CSS("#topic-orders")))
+			b.shoot(fmt.Sprintf("overview-%d-%s", width, theme))
+			b.eval(string(axe) + `;"ready"`)
+			var faults []string
+			check.OK(t, json.Unmarshal([]byte(b.eval(seriousFaults)), &faults))
+			for _, fault := range faults {
+				t.Errorf("%d px, %s: %s", width, theme, fault)
+			}
+			if got := b.eval(`String(document.documentElement.scrollWidth > innerWidth)`); got != "false" {
+				t.Errorf("%d px: the page scrolls sideways", width)
+			}
+		}
+		b.sound()
+	}
+}
+
+const offline = `String(document.body.classList.contains("offline"))`
+
+const waiting = `document.querySelector("#topic-orders td:nth-of-type(2)").textContent`
+
+// TestTheOverviewLives: a number changes without a reload, and nothing moves. It does so
+// again after the console has been restarted. Times have the browser's zone, too.
+func TestTheOverviewLives(t *testing.T) {
+	t.Parallel()
+	r := fleetWithProblems(t)
+	s := serve(t, r.Store, Config{Settings: settings()})
+	b := openBrowser(t, 1280, 800)
+	b.do(chromedp.Navigate(s.url), chromedp.WaitVisible(chromedp.CSS("#topic-orders")))
+	check.Equal(t, "waiting", b.eval(waiting), "3")
+	b.eval(`window.sameDocument = "yes"; window.moved = 0; new PerformanceObserver(list => {
+		for (const e of list.getEntries()) window.moved += e.value;
+	}).observe({type: "layout-shift"}); "ready"`)
+	fixture.Store(t, r.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), "d")...)
+	wait.For(t, "the number to change", func() bool { return b.eval(waiting) == "4" })
+
+	cfg := settings()
+	cfg.Listen = strings.TrimPrefix(s.url, "http://")
+	s.end()
+	wait.For(t, "the page to notice", func() bool { return b.eval(offline) == "true" })
+	fixture.Store(t, r.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), "e")...)
+	serve(t, r.Store, Config{Settings: cfg})
+	wait.For(t, "the number to change after the restart", func() bool { return b.eval(waiting) == "5" })
+	check.Equal(t, "offline", b.eval(offline), "false")
+	check.Equal(t, "the document is the same", b.eval(`window.sameDocument`), "yes")
+	if zones := b.eval(`document.querySelector("#verdict time").textContent`); !strings.Contains(zones, "UTC") ||
+		!strings.Contains(zones, "CET") && !strings.Contains(zones, "CEST") && !strings.Contains(zones, "GMT+") {
+		t.Errorf("the time is %q", zones)
+	}
+	if moved := b.eval(`String(window.moved)`); moved != "0" {
+		t.Errorf("layout shift of %s", moved)
+	}
+	b.sound()
+}
+
+// TestKeys: / searches, j and k move, ? helps. A typed text stays while numbers change.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	r := fleetWithProblems(t)
+	s := serve(t, r.Store, Config{Settings: settings()})
+	b := openBrowser(t, 1280, 800)
+	b.do(chromedp.Navigate(s.url), chromedp.WaitVisible(chromedp.CSS("#topic-orders")))
+	active := func() string { return b.eval(`document.activeElement.id`) }
+	b.press("jjk")
+	check.Equal(t, "the row in focus", active(), "topic-invoices.monthly")
+	b.press("/order")
+	check.Equal(t, "in focus", active(), "search")
+	visible := `String([...document.querySelectorAll("[data-row]")].filter(r => r.checkVisibility()).map(r => r.dataset.row))`
+	check.Equal(t, "found", b.eval(visible), "orders")
+	fixture.Store(t, r.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), "d")...)
+	wait.For(t, "the number to change", func() bool { return b.eval(waiting) == "4" })
+	check.Equal(t, "found later", b.eval(visible), "orders")
+	check.Equal(t, "typed", b.eval(`document.getElementById("search").value`), "order")
+	b.do(chromedp.KeyEvent("\x1b"))
+	b.press("?")
+	check.Equal(t, "help is open", b.eval(`String(document.getElementById("help").open)`), "true")
+	b.sound()
+}
