@@ -19,7 +19,7 @@
       const at = new Date(t.dateTime);
       const local = document.createElement("span");
       local.className = "local";
-      local.textContent = " · " + (t.textContent.length > 12 ? day : clock).format(at);
+      local.textContent = "· " + (t.textContent.length > 12 ? day : clock).format(at);
       t.append(local);
     }
   }
