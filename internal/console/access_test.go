@@ -117,7 +117,8 @@ func TestWithoutSignInNothingIsShown(t *testing.T) {
 	}
 	for _, form := range []url.Values{{}, {"user": {"ann"}, "password": {"bob"}}, {"user": {"bob"}, "password": {"ann"}},
 		{"token": {"x"}}} {
-		if status, _, h := s.ask(http.MethodPost, "/sign-in", form); status != http.StatusUnauthorized || h["Set-Cookie"] != nil {
+		if status, _, h := s.ask(http.MethodPost, "/sign-in", form); status != http.StatusUnauthorized ||
+			h["Set-Cookie"] != nil {
 			t.Errorf("%v: %d", form, status)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 //go:embed assets
-var assetFiles embed.FS //nolint:gochecknoglobals // go:embed needs it
+var assetFiles embed.FS
 
 // serveAssets registers styles and scripts, and returns the path of their folder. The path
 // changes with their content, so browsers may keep them.

@@ -52,7 +52,8 @@ func openBrowser(t *testing.T, width, height int64) *browser {
 	b := &browser{t: t, ctx: ctx}
 	check.OK(t, chromedp.Listen(ctx, b.heard))
 	b.do(chromedp.EmulateViewport(width, height))
-	_, err = chromedp.Call(ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"})
+	zone := emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}
+	_, err = chromedp.Call(ctx, emulation.SetTimezoneOverride, zone)
 	check.OK(t, err)
 	return b
 }
@@ -150,8 +151,9 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 	unsafe.Since = time.Now().Add(-30 * time.Hour)
 	member(t, r, balance.Member{Instance: "one", Version: "v0.2.0", Started: time.Now().Add(-3 * time.Hour),
 		Problems: []problem.Problem{blocked, unsafe}, Topics: map[string]balance.TopicNote{
-			"orders":   {PerSecond: 1234.5, Settings: map[string]string{"rate": "2000"}},
-			"sessions": {Paused: true, PausedReason: "the consumers are upgraded", Settings: map[string]string{"paused": "true"}}}})
+			"orders": {PerSecond: 1234.5, Settings: map[string]string{"rate": "2000"}},
+			"sessions": {Paused: true, PausedReason: "the consumers are upgraded",
+				Settings: map[string]string{"paused": "true"}}}})
 	member(t, r, balance.Member{Instance: "two", Version: "v0.2.0", Started: time.Now().Add(-time.Minute),
 		Problems: []problem.Problem{}})
 	return r

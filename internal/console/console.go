@@ -133,7 +133,7 @@ func (c *Console) Run(ctx context.Context) error {
 		if server.Shutdown(grace) != nil {
 			_ = server.Close() // what is still open is cut off
 		}
-		<-broken
+		_ = <-broken // http.ErrServerClosed
 	}
 	stop()
 	<-reading

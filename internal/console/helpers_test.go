@@ -84,7 +84,7 @@ func (s *site) events(ctx context.Context, path string) <-chan string {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	check.OK(s.t, err)
-	resp, err := s.client.Do(req)
+	resp, err := s.client.Do(req) //nolint:bodyclose // the goroutine below closes it
 	check.OK(s.t, err)
 	check.Equal(s.t, "status", resp.StatusCode, http.StatusOK)
 	lines := make(chan string, 10_000)

@@ -35,7 +35,7 @@ func TestTheOverviewOfAFleet(t *testing.T) {
 	program := scannerProgram(t)
 	r := fixture.New(t)
 	config := writeFile(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n"+
-		"topics: {orders: {shards: 2, declare: {queue: orders}}, mails: {shards: 1, paused: true, declare: {queue: mails}}}\n",
+		"topics: {orders: {shards: 2, declare: {queue: orders}}, mails: {shards: 1, paused: true, declare: {queue: mails}}}",
 		r.Addr, r.Prefix, servertest.RabbitMQ(t)))
 	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: program, Config: config,
 		Dir: t.TempDir()})

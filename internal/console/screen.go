@@ -35,7 +35,7 @@ func (c *Console) screens() []screen {
 }
 
 //go:embed templates
-var templateFiles embed.FS //nolint:gochecknoglobals // go:embed needs it
+var templateFiles embed.FS
 
 // page has everything that the layout shows.
 type page struct {
