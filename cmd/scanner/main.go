@@ -69,7 +69,8 @@ Exit codes:
 		SilenceUsage:  true,
 		Version:       cli.ReadBuild("scanner").Version,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: run, check, doctor, status, console, topic, tasks, parked, data or healthcheck")
+			return cli.UsageError("name a command: run, check, doctor, status, console, topic, tasks, parked, data or " +
+				"healthcheck")
 		},
 	}
 	var s settings

@@ -133,7 +133,9 @@ func (c *Console) Run(ctx context.Context) error {
 		if server.Shutdown(grace) != nil {
 			_ = server.Close() // what is still open is cut off
 		}
-		_ = <-broken // http.ErrServerClosed
+		if err = <-broken; errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
 	}
 	stop()
 	<-reading
