@@ -65,7 +65,7 @@ func Schedules(n int) Traffic {
 }
 
 // Mixed returns messages that schedule n tasks, move each and cancel each. The three verbs
-// alternate. Between two messages of one ID are those of three batches.
+// alternate. Three batches lie between two messages of one ID.
 func Mixed(n int) Traffic {
 	const apart = intakeBatch
 	return Traffic{Count: 3 * n, Messages: func(yield func(amqp.Publishing) bool) {
@@ -100,9 +100,9 @@ func cancelled(number int) amqp.Publishing {
 	return m
 }
 
-// TakeIn fills the intake of a stopped fleet and starts the fleet. It returns the rate at
-// which the messages were carried out, in messages per second, and by how many tasks Redis
-// differs from what they should leave behind. begun, if not nil, is called when the first
+// TakeIn fills the intake of a stopped fleet and starts the fleet. It returns the rate in
+// messages per second. wrong is by how many tasks Redis differs from what the messages
+// should leave behind. begun, if not nil, is called when the first
 // task is stored.
 func (f *Fleet) TakeIn(ctx context.Context, intake string, t Traffic, begun func() error) (rate float64, wrong int,
 	err error) {
