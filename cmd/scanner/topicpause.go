@@ -176,7 +176,8 @@ func (v *pauseVerb) awaitPause(cmd *cobra.Command, t *shard.Topic) error {
 			t.Name(), strings.Join(others, ", "))
 	}
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(),
-		"topic %s: still paused by %s: by its document, or they haven't read Redis since\n", t.Name(), strings.Join(others, ", "))
+		"topic %s: still paused by %s: by its document, or they haven't read Redis since\n", t.Name(),
+		strings.Join(others, ", "))
 	return err
 }
 
