@@ -61,9 +61,9 @@ const (
 // If an ID is scheduled again in the millisecond of its last delivery, it is delivered a
 // millisecond later.
 //
-// Advance calls t.Fatalf if d is negative, if a handler calls it, if handlers schedule
-// tasks without end (Config.MaxDeliveries), and if a handler doesn't return after its
-// context ended (Timeout in Config.Consumer).
+// Advance calls t.Fatalf if d is negative, and if a handler calls it. It also does if
+// handlers schedule tasks without end (Config.MaxDeliveries), and if a handler doesn't
+// return after its context ended (Timeout in Config.Consumer).
 func (f *Fleet) Advance(d time.Duration) []Delivery {
 	f.t.Helper()
 	if d < 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// scenarios are what TestContract compares.
+// scenarios returns the scenarios that TestContract plays.
 func scenarios() []scenario {
 	return slices.Concat(schedules(), conditions(), failures(), chains(), races())
 }
@@ -334,7 +334,7 @@ func races() []scenario {
 	return []scenario{{
 		name: "cancel in the handler",
 		handle: func(s *story, d task.Delivery) error {
-			// A real task is sometimes still stored: the scanner has yet to settle it.
+			// A real task may still be stored, until the scanner settles it.
 			err := s.client.Cancel(s.t.Context(), s.topic, d.ID)
 			s.note("cancelled: %v", err == nil || errors.Is(err, task.ErrNotFound))
 			return d.NextWhen(task.In(soon), []byte("second"))

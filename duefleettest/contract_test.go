@@ -25,8 +25,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// scenario is what an application does, and what it sees. It has no clock: short delays
-// end while deliver waits, and hours don't.
+// scenario says how an application acts, and what it must see. It has no clock: short
+// delays end while deliver waits, and hours don't.
 type scenario struct {
 	name   string
 	cfg    consumer.Config // Policy and limits

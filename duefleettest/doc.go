@@ -18,7 +18,7 @@
 //     be called twice.
 //   - Deliveries come one after the other. In production Concurrency of them run at once.
 //   - A task isn't stored while its handler runs, so Cancel in the handler returns
-//     task.ErrNotFound. In production it may return nil: the scanner has yet to remove it.
+//     task.ErrNotFound. In production it may return nil, until the scanner removed the task.
 //   - Settings of a topic, routing, intakes and dead letters need a broker, as do priority and
 //     expiration.
 //   - Redis never fails, and has one shard for each topic.

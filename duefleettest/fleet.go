@@ -32,8 +32,8 @@ type Config struct {
 	// Timeout, MinStep and MaxPayload. The fleet replaces URLs, Queue, Redis, Options, Prefix
 	// and MinReplicas. Defaults to none.
 	Consumer consumer.Config
-	// MaxDeliveries limits the deliveries of one Advance, which ends the test if more are due:
-	// else a handler that schedules tasks without end would hang it. Defaults to 10,000.
+	// MaxDeliveries limits the deliveries of one Advance. If more are due, Advance ends the
+	// test: a handler that schedules tasks without end would hang it. Defaults to 10,000.
 	MaxDeliveries int
 	// Start is the time at which the clock stands first, cut to the millisecond. Defaults to
 	// the present.

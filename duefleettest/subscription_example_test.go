@@ -12,11 +12,11 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// The core of a subscription service: a trial with two reminders, a charge for each period,
-// three more tries for a card that is declined, a cancel at any time, and changes of the
-// plan. Its tests are in subscription_test.go.
+// The core of a subscription service: a trial with two reminders, and a charge for each
+// period. A declined card has three more tries. A customer may cancel or change the plan at
+// any time. The tests are in subscription_test.go.
 
-// plan is what a customer buys: a trial, and then periods of some months.
+// plan of a customer: a trial, and then periods of some months.
 type plan struct{ trialDays, months int }
 
 // customer is a row of the database. Handlers trust it, not the task.
