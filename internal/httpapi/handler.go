@@ -73,8 +73,8 @@ type request struct {
 	began     time.Time
 }
 
-// ServeHTTP answers one request. Its order matters: nothing of the body is read, and
-// nothing of the path is told, before the client is known.
+// ServeHTTP answers one request. Its order matters: the server reads no body, and answers
+// nothing about a path, before it knows the client.
 func (h *handler) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	h.active.Add(1)
 	defer h.active.Add(-1)
