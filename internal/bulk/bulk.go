@@ -94,7 +94,8 @@ func Run(ctx context.Context, c Change, f Filter, progress func(Counts)) (Counts
 	return w.counts, errors.Join(err, w.failed())
 }
 
-// Count returns what Run would do now: Changed is how many tasks it would change.
+// Count returns what Run would do now: Changed is how many tasks it would change. It knows
+// Redis's clock to some milliseconds.
 func Count(ctx context.Context, c Change, f Filter) (Counts, error) {
 	w := newWork(c, nil)
 	err := w.through(ctx, f, func(_ context.Context, s shard.Stored) error {
