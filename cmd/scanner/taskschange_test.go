@@ -115,7 +115,7 @@ func TestAMoveGoesOnWithResume(t *testing.T) {
 	o.wants(cli.Failed, "go on with --resume "+run, move...)
 }
 
-// TestMistakesInAChangeOfTasks are told before anything changes.
+// TestMistakesInAChangeOfTasks: the verb reports them before anything changes.
 func TestMistakesInAChangeOfTasks(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")

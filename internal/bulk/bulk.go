@@ -19,7 +19,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Verb is what a Change does with a task.
+// Verb names the work of a Change on a task.
 type Verb string
 
 // The verbs.
@@ -40,9 +40,9 @@ type Change struct {
 	// instead; a result in the past means now.
 	When task.When
 	By   time.Duration
-	// Op numbers the change. A task that was moved with it, and is no other version since,
-	// isn't moved again: so an interrupted Move with By goes on where it was. Required for
-	// RunNow and Move: shard.NewOp, or ReadOp.
+	// Op numbers the change. A task that was moved with it isn't moved again, unless it is
+	// another version since. So an interrupted Move with By goes on with the rest. Required
+	// for RunNow and Move: shard.NewOp, or ReadOp.
 	Op shard.Op
 	// Limit is how many tasks are changed at most; 0: no limit.
 	Limit int
@@ -71,8 +71,8 @@ const (
 )
 
 // Run changes the selected tasks, and calls progress, if not nil, after each batch. A task
-// is changed once at most, and only the version that the filter saw, except by Cancel: it
-// removes the version that is stored then.
+// is changed once at most, and only the version that the filter saw. Cancel removes the
+// version that is stored when it comes.
 //
 // Run may be interrupted at any time. The same call again goes on: what was changed is
 // skipped or isn't selected. If Redis can't be reached, Run ends with task.ErrUnavailable

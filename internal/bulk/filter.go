@@ -14,7 +14,7 @@ import (
 type Filter struct {
 	// IDs selects these tasks, and the other fields don't count.
 	IDs []string
-	// State, Prefix, DueAfter and DueBefore are those of admin.Tasks.
+	// State, Prefix, DueAfter and DueBefore select as in admin.Tasks.
 	State               task.State
 	Prefix              string
 	DueAfter, DueBefore time.Time

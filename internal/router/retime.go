@@ -20,7 +20,7 @@ type Retime struct {
 
 // RetimeMany gives waiting tasks new due times, in the steps of RescheduleMany. Unlike
 // these, it keeps attempts and reason, and changes only the version that its caller has
-// read: the errors are those of shard.MoveResult. The results are in the order of the moves.
+// read: see the errors of shard.MoveResult. The results are in the order of the moves.
 func (r *Router) RetimeMany(ctx context.Context, moves []Retime, maxPayload int) []Scheduled {
 	return inChunks(moves, maxPayload, func(some []Retime) []Scheduled {
 		all := make([]shard.Move, len(some))
