@@ -69,10 +69,10 @@ twice.`,
 	}
 	cmd := v.command(s)
 	f := cmd.Flags()
-	f.StringVar(&v.in, "in", "", "due in this duration from now: 30m, 2d; 0s is now")
+	f.StringVar(&v.in, "in", "", "due this much from now: 30m, 2d")
 	f.StringVar(&v.at, "at", "", "due at this time: RFC 3339 or Unix milliseconds")
-	f.StringVar(&v.by, "by", "", "later by this duration, or earlier: 30m, -2d")
-	f.StringVar(&v.resume, "resume", "", "go on with an interrupted move, which printed this value")
+	f.StringVar(&v.by, "by", "", "later by this, or earlier: 30m, -2d")
+	f.StringVar(&v.resume, "resume", "", "value that an interrupted move printed")
 	return cmd
 }
 
