@@ -40,8 +40,8 @@ type Change struct {
 	// instead; a result in the past means now.
 	When task.When
 	By   time.Duration
-	// Op numbers the change. A task that was moved with it isn't moved again, unless it is
-	// another version since. So an interrupted Move with By goes on with the rest. Required
+	// Op numbers the change. A task that was moved with it isn't moved again, unless it was
+	// stored again since. So an interrupted Move with By goes on with the rest. Required
 	// for RunNow and Move: shard.NewOp, or ReadOp.
 	Op shard.Op
 	// Limit is how many tasks are changed at most; 0: no limit.

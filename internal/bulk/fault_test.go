@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -112,6 +113,23 @@ func TestTheShardCountChangesDuringAChange(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestARetryIsRunNowWhileTheShardCountChanges: its first due time has passed, and only its
+// old shard knows its next attempt.
+func TestARetryIsRunNowWhileTheShardCountChanges(t *testing.T) {
+	t.Parallel()
+	s := newStock(t, 1)
+	const tasks = 60
+	s.release(false, names("r", tasks)...)
+	_, err := s.topic.Begin(t.Context(), fixture.Placement(t, s.topic), 4)
+	check.OK(t, err)
+	s.run(Change{Verb: RunNow}, Filter{State: admin.Retrying}, Counts{Matched: tasks, Changed: tasks})
+	claimed, _ := s.claim(shard.MaxBatch)
+	check.Equal(t, "claimed", len(claimed), tasks)
+	for _, c := range claimed {
+		check.Equal(t, c.ID+": attempt", c.Attempt, 2)
 	}
 }
 

@@ -12,8 +12,8 @@
 --       tried since; {"leased", now}; {"parked", now}; {"due", now}: with now=1 it is due
 --       already; {"moved", placement}; {"superseded", term}; {"unraised", term};
 --       {"late", now}; the error UNREADABLE with the task unchanged.
---       While the task moves, only its old shard knows whether it is leased or parked.
---       Then the version decides alone, as in reschedule.
+--       While the task moves, only its old shard knows whether it is leased, parked or
+--       due already. Then the version decides alone, as in reschedule.
 -- Executed twice: a record of the same op gives the same answer again.
 expect(5, 11)
 local op, not_after, id, fallback = ARGV[2], whole('not_after', ARGV[3]), ARGV[4], ARGV[7]
@@ -59,10 +59,12 @@ end
 local r = open(record)
 if not r then return redis.error_reply('UNREADABLE record: it is damaged, or of a newer format') end
 if r.op ~= ARGV[9] or r.attempts ~= attempts then return {'changed', now} end
-local score = tonumber(redis.call('ZSCORE', KEYS[1], id) or r.prior or r.due)
-if score < 0 then return {'leased', now} end
-if score == math.huge then return {'parked', now} end
-if ARGV[11] == '1' and score <= now then return {'due', now} end
+local score = tonumber(redis.call('ZSCORE', KEYS[1], id) or r.prior) -- nil: the old shard knows it
+if score then
+  if score < 0 then return {'leased', now} end
+  if score == math.huge then return {'parked', now} end
+  if ARGV[11] == '1' and score <= now then return {'due', now} end
+end
 local from, at = r.due, due == now and out_now(id, record) and now + 1 or due
 if ARGV[11] == '0' or r.due > at then r.due = at end
 if r.due ~= from then r.body = retry_of(r, from, r.due) end
