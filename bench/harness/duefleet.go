@@ -89,10 +89,11 @@ func (r *Run) StartFleet(ctx context.Context, cfg FleetConfig) (*Fleet, error) {
 		return nil, err
 	}
 	r.Defer(f.Stop)
-	return f, f.start(ctx)
+	return f, f.Start(ctx)
 }
 
-func (f *Fleet) start(ctx context.Context) error {
+// Start starts the scanners of a fleet that was stopped, and waits until they are ready.
+func (f *Fleet) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	f.scanners = make([]*fleet.Scanner, f.cfg.Scanners)
@@ -205,8 +206,8 @@ func fill(ctx context.Context, s Scheduler, from, to int, due time.Time, bytes i
 	return g.Wait()
 }
 
-// pending returns how many tasks of the first topic are stored, in all shards.
-func (f *Fleet) pending(ctx context.Context) (int64, error) {
+// Pending returns how many tasks of the first topic are stored, in all shards.
+func (f *Fleet) Pending(ctx context.Context) (int64, error) {
 	pipe := f.run.Redis.Client.Pipeline()
 	cards := make([]*redis.IntCmd, f.cfg.Shards)
 	for i := range cards {
@@ -225,7 +226,7 @@ func (f *Fleet) pending(ctx context.Context) (int64, error) {
 // awaitPending waits until at most n tasks of the first topic are stored.
 func (f *Fleet) awaitPending(ctx context.Context, n int64) error {
 	return Poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		left, err := f.pending(ctx)
+		left, err := f.Pending(ctx)
 		return left <= n, err
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -30,6 +31,7 @@ func (r *Run) StartIntake(ctx context.Context) (*Fleet, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	f.Queue = due
 	err = Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		_, err := r.Queued(name)
 		if refused := (*amqp.Error)(nil); errors.As(err, &refused) && refused.Code == amqp.NotFound {
@@ -40,18 +42,76 @@ func (r *Run) StartIntake(ctx context.Context) (*Fleet, string, error) {
 	return f, name, errors.Join(err, f.Stop())
 }
 
-// TakeIn fills the intake of a stopped fleet with n messages that are due in an hour, and
-// starts the fleet. It returns the rate at which Redis received them, in messages per
-// second, and how many messages are missing in Redis. begun, if not nil, is called when
-// the first are stored.
-func (f *Fleet) TakeIn(ctx context.Context, intake string, n int, begun func() error) (rate float64, missing int,
+// Traffic is messages for an intake.
+type Traffic struct {
+	Messages iter.Seq[amqp.Publishing]
+	// Count is the number of messages, Stored the number of tasks that they leave behind.
+	Count, Stored int
+}
+
+// firstTaken is the number of the first task of a Traffic. Tasks of a Load have smaller
+// ones.
+const firstTaken = 1_000_000_000
+
+// Schedules returns n messages that are due in an hour, each with an ID of its own.
+func Schedules(n int) Traffic {
+	return Traffic{Count: n, Stored: n, Messages: func(yield func(amqp.Publishing) bool) {
+		for number := range n {
+			if !yield(scheduled(number)) {
+				return
+			}
+		}
+	}}
+}
+
+// Mixed returns messages that schedule n tasks, move each and cancel each. The three verbs
+// alternate. Three batches lie between two messages of one ID.
+func Mixed(n int) Traffic {
+	const apart = intakeBatch
+	return Traffic{Count: 3 * n, Messages: func(yield func(amqp.Publishing) bool) {
+		for step := range n + 2*apart {
+			number := step
+			for _, message := range []func(int) amqp.Publishing{scheduled, moved, cancelled} {
+				if number >= 0 && number < n && !yield(message(number)) {
+					return
+				}
+				number -= apart
+			}
+		}
+	}}
+}
+
+func scheduled(number int) amqp.Publishing {
+	t := NewTask(firstTaken+number, time.Time{})
+	m := Message(t.ID(), t.Payload)
+	m.Headers = amqp.Table{"x-delay": int32(time.Hour / time.Millisecond)}
+	return m
+}
+
+func moved(number int) amqp.Publishing {
+	m := Message(Task{Number: firstTaken + number}.ID(), nil)
+	m.Headers = amqp.Table{"x-duefleet-verb": "move", "x-delay": int32(2 * time.Hour / time.Millisecond)}
+	return m
+}
+
+func cancelled(number int) amqp.Publishing {
+	m := Message(Task{Number: firstTaken + number}.ID(), nil)
+	m.Headers = amqp.Table{"x-duefleet-verb": "cancel"}
+	return m
+}
+
+// TakeIn fills the intake of a stopped fleet and starts the fleet. It returns the rate in
+// messages per second. wrong is by how many tasks Redis differs from what the messages
+// should leave behind. begun, if not nil, is called when the first
+// task is stored.
+func (f *Fleet) TakeIn(ctx context.Context, intake string, t Traffic, begun func() error) (rate float64, wrong int,
 	err error) {
-	if err := f.run.fillIntake(ctx, intake, n); err != nil {
+	if err := f.run.FillIntake(ctx, intake, t); err != nil {
 		return 0, 0, err
 	}
 	started := make(chan error, 1)
-	go func() { started <- f.start(ctx) }()
-	first, err := f.awaitStored(ctx, 1)
+	go func() { started <- f.Start(ctx) }()
+	first, err := f.awaitStored(ctx, func(n int) bool { return n > 0 })
 	begin := time.Now()
 	if err == nil {
 		err = call(begun)
@@ -59,33 +119,36 @@ func (f *Fleet) TakeIn(ctx context.Context, intake string, n int, begun func() e
 	if err != nil {
 		return 0, 0, errors.Join(err, <-started)
 	}
-	last, err := f.awaitStored(ctx, int64(n))
-	rate = float64(last-first) / time.Since(begin).Seconds()
-	return rate, n - int(last), errors.Join(err, <-started)
+	last, err := f.awaitStored(ctx, func(n int) bool { return n == t.Stored })
+	rate = float64(t.Count-first) / time.Since(begin).Seconds()
+	return rate, max(last, t.Stored) - min(last, t.Stored), errors.Join(err, <-started)
 }
 
-// awaitStored waits until at least n tasks are stored, and returns how many are.
-func (f *Fleet) awaitStored(ctx context.Context, n int64) (stored int64, err error) {
+// awaitStored waits until enough tasks are stored, and returns how many are.
+func (f *Fleet) awaitStored(ctx context.Context, enough func(n int) bool) (stored int, err error) {
 	err = Poll(ctx, 5*time.Millisecond, func() (bool, error) {
-		stored, err = f.pending(ctx)
-		return stored >= n, err
+		n, err := f.Pending(ctx)
+		stored = int(n)
+		return enough(stored), err
 	})
 	return stored, err
 }
 
-// TakeBare takes n messages from a queue like an intake's, over one connection and with
-// only the AMQP library. It returns the messages per second, from the first delivery to
-// the last acknowledgement. No consumer that acknowledges should be faster.
-func (r *Run) TakeBare(ctx context.Context, n int) (rate float64, err error) {
-	queue, err := r.declare("bare-intake", amqp.Table{
+// BareIntake declares a queue like an intake's and fills it.
+func (r *Run) BareIntake(ctx context.Context, t Traffic) (queue string, err error) {
+	queue, err = r.declare("bare-intake", amqp.Table{
 		amqp.QueueTypeArg: Quorum, amqp.SingleActiveConsumerArg: true,
 	})
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	if err := r.fillIntake(ctx, queue, n); err != nil {
-		return 0, err
-	}
+	return queue, r.FillIntake(ctx, queue, t)
+}
+
+// TakeBare takes n messages from a queue of BareIntake, over one connection and with only
+// the AMQP library. It returns the messages per second, from the first delivery to the
+// last acknowledgement. No consumer that acknowledges should be faster.
+func (r *Run) TakeBare(ctx context.Context, queue string, n int) (rate float64, err error) {
 	err = r.channel(func(ch *amqp.Channel) error {
 		if err := ch.Qos(2*intakeBatch, 0, false); err != nil {
 			return err
@@ -97,7 +160,7 @@ func (r *Run) TakeBare(ctx context.Context, n int) (rate float64, err error) {
 		rate, err = takeBare(messages, n)
 		return err
 	})
-	return rate, errors.Join(err, r.DeleteQueue(queue))
+	return rate, err
 }
 
 func takeBare(messages <-chan amqp.Delivery, n int) (rate float64, err error) {
@@ -119,22 +182,21 @@ func takeBare(messages <-chan amqp.Delivery, n int) (rate float64, err error) {
 	return float64(n) / time.Since(begin).Seconds(), nil
 }
 
-// fillIntake publishes n messages that are due in an hour, each with an ID of its own.
-func (r *Run) fillIntake(ctx context.Context, exchange string, n int) error {
+// FillIntake publishes messages to an intake.
+func (r *Run) FillIntake(ctx context.Context, exchange string, t Traffic) error {
 	p, err := NewPublisher(r.URL(), exchange)
 	if err != nil {
 		return err
 	}
-	for from := 0; from < n; from += bareWindow {
-		tasks := Tasks(from, min(from+bareWindow, n), time.Time{})
-		messages := make([]amqp.Publishing, len(tasks))
-		for i, t := range tasks {
-			messages[i] = Message(t.ID(), t.Payload)
-			messages[i].Headers = amqp.Table{"x-delay": int32(time.Hour / time.Millisecond)}
+	batch := make([]amqp.Publishing, 0, bareWindow)
+	for m := range t.Messages {
+		if batch = append(batch, m); len(batch) < bareWindow {
+			continue
 		}
-		if err := p.Publish(ctx, messages...); err != nil {
+		if err := p.Publish(ctx, batch...); err != nil {
 			return errors.Join(err, p.Close())
 		}
+		batch = batch[:0]
 	}
-	return p.Close()
+	return errors.Join(p.Publish(ctx, batch...), p.Close())
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -108,14 +109,37 @@ type Change struct {
 	End       time.Time `json:"estimated_end,omitzero"`
 }
 
+// Reader reads the status of a fleet.
+type Reader struct {
+	Store *shard.Store
+	// OrphansEvery is how often it counts a topic's orphaned tasks: at most once in this
+	// time, and with 0 at each reading. The count looks at all MaxShards shards.
+	OrphansEvery time.Duration
+
+	orphans map[string]orphans
+}
+
+// orphans is a count of a topic's orphaned tasks.
+type orphans struct {
+	at        time.Time
+	placement shard.Placement
+	tasks     int64
+}
+
 // ReadStatus reads the status of one topic, or of all known topics if topic is "".
 func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, error) {
+	return (&Reader{Store: store}).Read(ctx, topic)
+}
+
+// Read reads the status of one topic, or of all known topics if topic is "". One goroutine
+// at a time may call it.
+func (r *Reader) Read(ctx context.Context, topic string) (Status, error) {
 	var s Status
 	var err error
-	if s.Fleet, err = balance.Members(ctx, store); err != nil {
+	if s.Fleet, err = balance.Members(ctx, r.Store); err != nil {
 		return s, err
 	}
-	known, err := store.Topics(ctx)
+	known, err := r.Store.Topics(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -125,7 +149,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	}
 	s.Topics = []TopicStatus{}
 	for _, name := range names {
-		t, err := readTopic(ctx, store.Topic(name), slices.Contains(known, name))
+		t, err := r.readTopic(ctx, r.Store.Topic(name), slices.Contains(known, name))
 		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
 			continue // removed between the two reads
 		}
@@ -141,6 +165,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 		t.addReports(s.Fleet)
 		s.Topics = append(s.Topics, t)
 	}
+	maps.DeleteFunc(r.orphans, func(name string, _ orphans) bool { return !slices.Contains(known, name) })
 	s.judge(time.Now(), topic)
 	for i := range s.Fleet { // they are in the topics and in the problems
 		s.Fleet[i].Topics, s.Fleet[i].Problems = nil, nil
@@ -148,10 +173,27 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	return s, nil
 }
 
+// countOrphans counts the orphaned tasks of a topic, or returns the last count.
+func (r *Reader) countOrphans(ctx context.Context, t *shard.Topic, p shard.Placement) (int64, error) {
+	last, there := r.orphans[t.Name()]
+	if there && last.placement == p && time.Since(last.at) < r.OrphansEvery {
+		return last.tasks, nil
+	}
+	counted, err := t.Orphans(ctx, p)
+	if err != nil {
+		return counted.Tasks, err
+	}
+	if r.orphans == nil {
+		r.orphans = map[string]orphans{}
+	}
+	r.orphans[t.Name()] = orphans{time.Now(), p, counted.Tasks}
+	return counted.Tasks, nil
+}
+
 // readTopic reads the status of a topic. A removed topic is unknown. But if it is still
 // in the list of topics, its removal was interrupted, because a removal ends by taking it
 // off.
-func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
+func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
 	p, err := t.Placement(ctx)
 	cut := known && p.Phase == shard.Removed
 	if err != nil && !cut {
@@ -176,11 +218,11 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 	} else if err = out.leaveOut(err); err != nil {
 		return out, err
 	}
-	orphans, err := t.Orphans(ctx, p)
+	out.Orphans, err = r.countOrphans(ctx, t, p)
 	if err = out.leaveOut(err); err != nil {
 		return out, err
 	}
-	if out.Orphans = orphans.Tasks; out.Orphans > 0 {
+	if out.Orphans > 0 {
 		out.addProblem(problem.TasksOrphaned, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them "+
 			"within minutes and recover them", out.Orphans), "tasks", out.Orphans)
 	}

@@ -52,6 +52,31 @@ func TestStatusCountsOrphans(t *testing.T) {
 	}
 }
 
+// TestAReaderCountsOrphansNowAndThen: the count is kept until its time is over, or the
+// placement changes.
+func TestAReaderCountsOrphansNowAndThen(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	orders, p := r.Serve(t, 4)
+	reader := &Reader{Store: r.Store, OrphansEvery: time.Hour}
+	orphaned := func() int64 {
+		t.Helper()
+		s, err := reader.Read(t.Context(), "orders")
+		check.OK(t, err)
+		return s.Topics[0].Orphans
+	}
+	before := orphaned()
+	check.OK(t, r.Client.ZAdd(t.Context(), r.Prefix+":due:{orders:4000}", redis.Z{Score: 1, Member: "stray"}).Err())
+	kept := orphaned()
+	_, err := orders.Begin(t.Context(), p, 3)
+	check.OK(t, err)
+	changed := orphaned()
+	reader.OrphansEvery = 0
+	if got := orphaned(); before != 0 || kept != 0 || changed != 1 || got != 1 {
+		t.Errorf("%d, then %d, %d after a change, and %d", before, kept, changed, got)
+	}
+}
+
 var errDead = errors.New("dead")
 
 // TestStatusTellsOfARemovalThatDied: a removal dies before each of its requests in turn. A

@@ -30,19 +30,47 @@ func TestTopicsThatShareAnIntakesQueueAreRefused(t *testing.T) {
 		"{b: {declare: {queue: q}}, c: {declare: {queue: q}}}":                               "",
 		"{b: {intake: {queue: q}}, c: {intake: {exchange: y, queue: q}}}":                    "",
 	} {
-		path := filepath.Join(t.TempDir(), "topics.yaml")
-		if err := os.WriteFile(path, []byte(topics), 0o600); err != nil {
+		readsAs(t, topics, want)
+	}
+}
+
+// TestTopicsInACircleAreRefused: the error names the way. A chain of topics is none.
+func TestTopicsInACircleAreRefused(t *testing.T) {
+	t.Parallel()
+	const twoTopics = "b delivers to exchange x, the intake of c; c delivers to exchange y, the intake of b"
+	for topics, want := range map[string]string{
+		"{b: {exchange: x, intake: {exchange: y}}, c: {exchange: y, intake: {exchange: x}}}": "b.intake.exchange: " +
+			"tasks would go round in a circle: " + twoTopics,
+		"{a: {exchange: y, intake: {exchange: z}}, b: {exchange: x, intake: {exchange: y}}, " +
+			"c: {exchange: y, intake: {exchange: x}}}": twoTopics,
+		"{a: {exchange: x, intake: {exchange: z}}, b: {exchange: y, intake: {exchange: x}}, " +
+			"c: {exchange: z, intake: {exchange: y}}}": "a delivers to exchange x, the intake of b; b delivers to exchange y, " +
+			"the intake of c; c delivers to exchange z, the intake of a",
+		"{a: {exchange: x, intake: {exchange: z}}, b: {exchange: y, intake: {exchange: x}}, c: {exchange: z}}":      "",
+		"{a: {exchange: y, intake: {exchange: x}}, b: {exchange: y, intake: {exchange: x}}, c: {exchange: ''}}":     "",
+		"{b: {exchange: x, intake: {exchange: y}}, c: {exchange: y, intake: {exchange: ''}}, d: {exchange: other}}": "",
+	} {
+		readsAs(t, topics, want)
+	}
+}
+
+// readsAs reads topics from a document of their own, and as a part of a configuration. Both
+// must give an error of one line with the text want; "": none.
+func readsAs(t *testing.T, topics, want string) {
+	t.Helper()
+	dir := t.TempDir()
+	document, configuration := filepath.Join(dir, "topics.yaml"), filepath.Join(dir, "config.yaml")
+	for path, text := range map[string]string{document: topics, configuration: "topics: " + topics} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for name, read := range map[string]func() error{
-			"topics": func() error { _, err := ReadTopics(path); return err },
-			"config": func() error { return loaded(t, "topics: "+topics) },
-		} {
-			err := read()
-			if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) ||
-				strings.Contains(err.Error(), "\n")) {
-				t.Errorf("%s %s: %v, want %s", name, topics, err, want)
-			}
+	}
+	_, alone := ReadTopics(document)
+	_, whole := Load(configuration, nil)
+	for name, err := range map[string]error{"topics": alone, "config": whole} {
+		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s %s: %v, want %s", name, topics, err, want)
 		}
 	}
 }

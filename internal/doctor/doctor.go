@@ -147,7 +147,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 func (p Target) ask(ctx context.Context, r *report) (found answers) {
 	ctx, cancel := limited(ctx, askLimit)
 	defer cancel()
-	nodes, docs, brokers, fleet := &report{}, &report{}, &report{}, &report{}
+	nodes, docs, brokers, fleet, certificates := &report{}, &report{}, &report{}, &report{}, &report{}
 	found.unread, found.lists = context.DeadlineExceeded, true
 	together(ctx,
 		part{fleetStatus, fleet, func(ctx context.Context, _ *report) func() {
@@ -165,11 +165,15 @@ func (p Target) ask(ctx context.Context, r *report) (found answers) {
 		part{"rabbitmq.connection", brokers, func(ctx context.Context, r *report) func() {
 			reached := p.reachRabbitMQ(ctx, r)
 			return func() { found.brokers = reached }
+		}},
+		part{"certificates", certificates, func(ctx context.Context, r *report) func() {
+			p.examineCertificates(ctx, r)
+			return nil
 		}})
 	found.stored = found.stored || nodes.has(OK, redisConnection)
 	found.replica = nodes.failed(redisRole)
 	grant(brokers.findings, found.docs)
-	for _, part := range []*report{nodes, docs, brokers} {
+	for _, part := range []*report{nodes, docs, brokers, certificates} {
 		r.addReport(part)
 	}
 	return found

@@ -13,10 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/problem"
 )
@@ -150,27 +150,19 @@ func choose(yes bool, then, otherwise string) string {
 
 // dial opens a connection. Errors never contain the URL, because it has a password. The end
 // of ctx ends a dial that isn't ready, and nothing later.
-func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
-	uri, err := amqp.ParseURI(raw)
-	if err != nil {
+func dial(ctx context.Context, raw string, secure *tls.Config) (b broker, err error) {
+	if b.uri, err = amqp.ParseURI(raw); err != nil {
 		return broker{}, errors.New("rabbitmq.urls: not amqp://user:password@host:5672/vhost")
 	}
-	var opened net.Conn
-	stop := func() bool { return true }
-	cfg := amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{Timeout: askLimit}).DialContext(ctx, network, addr)
-		if err == nil {
-			stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
-		}
-		opened = conn
-		return conn, err
-	}}
-	if secure != nil {
-		cfg.TLSClientConfig = secure.Clone()
+	server, err := amqpconn.Parse(raw, secure)
+	if err != nil {
+		return b, fmt.Errorf("rabbitmq.urls: %w", err)
 	}
-	conn, err := amqp.DialConfig(raw, cfg)
-	stop()
-	return broker{conn, opened, uri}, err
+	b.conn, err = server.Dial(ctx, amqpconn.Config{Timeout: askLimit, Transport: func(stream, raw net.Conn) net.Conn {
+		b.raw = raw
+		return stream
+	}})
+	return b, err
 }
 
 // alarmed returns why a broker accepts no messages; "" if the broker accepts them. An error

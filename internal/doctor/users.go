@@ -37,7 +37,8 @@ func (p Target) examineUsers(ctx context.Context, r *report, n node, info map[st
 	case !listed:
 		r.warn(check, n.cli(save), "%s has no user %s: a restart of %s forgets it", file, user, n.addr)
 	default:
-		r.ok(check, "user %s is in %s, and outlives a restart of %s", user, file, n.addr)
+		r.ok(check, "user %s is in %s, and outlives a restart of %s, with the password and the rights that are there; "+
+			"%s saves later ones", user, file, n.addr, save)
 	}
 }
 

@@ -13,25 +13,31 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// ownHeaders are the headers that duefleet itself sets. They come back with a message that is
+// own reports whether duefleet itself sets a header. It comes back with a message that is
 // dead-lettered into the intake or published again.
-func ownHeaders() []string {
-	return []string{
-		task.HeaderTopic, task.HeaderFirstDue, task.HeaderScheduled, task.HeaderAttempt, task.HeaderRedelivered,
+func own(header string) bool {
+	switch header {
+	case task.HeaderTopic, task.HeaderFirstDue, task.HeaderScheduled, task.HeaderAttempt, task.HeaderRedelivered,
 		task.HeaderRoutingKey, task.HeaderID, task.HeaderUserID,
 		HeaderRefused, HeaderRefusedClass, HeaderRefusedExchange, HeaderExpiration, HeaderLeftOut,
 		HeaderHops, HeaderTaken,
-		amqpframe.HeaderUnreadable, amqpframe.HeaderTable,
+		amqpframe.HeaderUnreadable, amqpframe.HeaderTable:
+		return true
 	}
+	return false
+}
+
+// asks reports whether a header that begins with task.ReservedHeaderPrefix is a client's.
+func asks(header string) bool {
+	return header == HeaderDue || header == HeaderIn || header == HeaderVerb
 }
 
 // checkNames returns an error for a header that begins with task.ReservedHeaderPrefix, in any
 // case of letters, and that duefleet doesn't know. A misspelt due time would mean at once.
 func checkNames(headers map[string]any) error {
-	known := append(ownHeaders(), HeaderDue, HeaderIn, HeaderVerb)
 	var strange []string
 	for name := range headers {
-		if reserved(name) && !slices.Contains(known, name) {
+		if reserved(name) && !own(name) && !asks(name) {
 			strange = append(strange, name)
 		}
 	}
@@ -79,7 +85,7 @@ func restoreExpiration(m *amqpmsg.Message) error {
 // deliveredHeaders removes what was meant for duefleet and reverses the sign of a delay.
 func (d due) deliveredHeaders(headers map[string]any) {
 	for name := range headers {
-		if reserved(name) || slices.Contains(brokerHeaders(), name) {
+		if reserved(name) || brokerHeader(name) {
 			delete(headers, name)
 		}
 	}
@@ -106,9 +112,9 @@ func negative(ms int64, published any) any {
 	return -ms
 }
 
-// brokerHeaders are the headers that a quorum queue adds to a message that it delivers
-// again. The client didn't publish them.
-func brokerHeaders() []string { return []string{"x-delivery-count", "x-acquired-count"} }
+// brokerHeader reports whether a quorum queue adds a header to a message that it delivers
+// again. The client didn't publish it.
+func brokerHeader(name string) bool { return name == "x-delivery-count" || name == "x-acquired-count" }
 
 func reserved(name string) bool {
 	const prefix = task.ReservedHeaderPrefix

@@ -270,32 +270,6 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 	}
 }
 
-// TestARefusedMessageDoesNotExpire: its expiration and user_id are headers. Headers that are
-// too large for one more are left out.
-func TestARefusedMessageDoesNotExpire(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.start()
-	p := newMessage("a", HeaderVerb, "none")
-	p.Expiration, p.UserId = "3600000", "guest"
-	h.publish(p)
-	d := h.taken(refused)
-	if d.Expiration != "" || d.UserId != "" ||
-		d.Headers[HeaderExpiration] != "3600000" || d.Headers[HeaderUserID] != "guest" {
-		t.Errorf("expiration %q, user %q, headers %v", d.Expiration, d.UserId, d.Headers)
-	}
-	h.publish(newMessage("large", HeaderVerb, "none", "more", strings.Repeat("x", 128_900)))
-	d = h.taken(refused)
-	if d.Headers["more"] != nil || d.Headers[HeaderLeftOut] == nil || d.Headers[HeaderRefusedClass] != refusedVerb {
-		t.Errorf("%d headers, left out: %v", len(d.Headers), d.Headers[HeaderLeftOut])
-	}
-	h.publish(newMessage("larger than a frame", "more", strings.Repeat("x", 130_500)))
-	d = h.taken(refused)
-	if d.Headers[HeaderRefusedClass] != refusedHeaders {
-		t.Errorf("refused for %v", d.Headers[HeaderRefusedClass])
-	}
-}
-
 // TestRefusedMessagesWaitForTheirExchange: while it is gone, nothing is acked or dropped,
 // and a message behind the refused one is carried out in its turn.
 func TestRefusedMessagesWaitForTheirExchange(t *testing.T) {

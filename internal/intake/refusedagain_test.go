@@ -1,13 +1,15 @@
 package intake
 
 import (
+	"strings"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// TestARefusedMessageKeepsItsExpiration: somebody publishes it again with its headers. Its
-// user-id isn't taken from a header, in which any publisher can name any user.
+// TestARefusedMessageKeepsItsExpiration: it doesn't expire among the refused messages, and
+// has its expiration when somebody publishes it again with its headers. Its user-id isn't
+// taken from a header, in which any publisher can name any user.
 func TestARefusedMessageKeepsItsExpiration(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -16,8 +18,9 @@ func TestARefusedMessageKeepsItsExpiration(t *testing.T) {
 	p.Expiration, p.UserId = "3600000", "guest"
 	h.publish(p)
 	d := h.taken(refused)
-	if d.Expiration != "" || d.UserId != "" {
-		t.Errorf("refused with expiration %q and user-id %q", d.Expiration, d.UserId)
+	if d.Expiration != "" || d.UserId != "" ||
+		d.Headers[HeaderExpiration] != "3600000" || d.Headers[HeaderUserID] != "guest" {
+		t.Errorf("refused with expiration %q, user-id %q and headers %v", d.Expiration, d.UserId, d.Headers)
 	}
 	d.Headers[HeaderDelay] = int32(60_000)
 	h.publish(amqp.Publishing{MessageId: d.MessageId, Headers: d.Headers, Body: d.Body})
@@ -37,5 +40,22 @@ func TestARefusedMessageKeepsItsExpiration(t *testing.T) {
 		if d := h.taken(refused); d.Headers[HeaderRefusedClass] != refusedHeaders {
 			t.Errorf("%v is refused for %v", bad, d.Headers[HeaderRefused])
 		}
+	}
+}
+
+// TestLargeHeadersOfARefusedMessage: those that leave no room for the reason are left out.
+func TestLargeHeadersOfARefusedMessage(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	h.publish(newMessage("large", HeaderVerb, "none", "more", strings.Repeat("x", 128_900)))
+	d := h.taken(refused)
+	if d.Headers["more"] != nil || d.Headers[HeaderLeftOut] == nil || d.Headers[HeaderRefusedClass] != refusedVerb {
+		t.Errorf("%d headers, left out: %v", len(d.Headers), d.Headers[HeaderLeftOut])
+	}
+	h.publish(newMessage("larger than a frame", "more", strings.Repeat("x", 130_500)))
+	d = h.taken(refused)
+	if d.Headers[HeaderRefusedClass] != refusedHeaders {
+		t.Errorf("refused for %v", d.Headers[HeaderRefusedClass])
 	}
 }

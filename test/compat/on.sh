@@ -7,4 +7,4 @@ cache=$1 pair=$2
 shift 2
 dir=$cache/${pair%-*}-$(cksum <test/compat/suite.sh | cut -d ' ' -f 1)
 test/compat/suite.sh "${pair%-*}" "$dir"
-DUEFLEET_SERVERS=$dir/${pair#*-} exec "$@"
+DUEFLEET_TEST_SERVERS=$dir/${pair#*-} exec "$@"

@@ -2,7 +2,7 @@
 # Unpacks the servers of another Debian suite into a folder, as root on Debian, in about a
 # minute. It does nothing if the folder exists.
 #   test/compat/suite.sh SUITE FOLDER
-# FOLDER/redis and FOLDER/valkey then hold programs for DUEFLEET_SERVERS. Both have the
+# FOLDER/redis and FOLDER/valkey then hold programs for DUEFLEET_TEST_SERVERS. Both have the
 # same RabbitMQ, and redis-server is the store that the folder is named after.
 set -euo pipefail
 suite=$1 dir=$2

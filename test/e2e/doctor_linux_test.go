@@ -28,6 +28,7 @@ func TestDoctorEndsAtTheFirstSignal(t *testing.T) {
 			silent, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
 			check.OK(t, err)
 			defer silent.Close()
+			defer context.AfterFunc(wait.Context(t), func() { silent.Close() })() // no Accept is endless
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": {"shards": 1}}}
 			settings.RedisAddr, settings.RedisPrefix = servertest.Redis(t)
 			settings.RabbitMQURL = "amqp://guest:guest@" + silent.Addr().String() + "/"
@@ -40,7 +41,10 @@ func TestDoctorEndsAtTheFirstSignal(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &out, &out
 			check.OK(t, cmd.Start())
 			conn, err := silent.Accept() // doctor asks now
-			check.OK(t, err)
+			if err != nil {
+				_ = cmd.Wait()
+				t.Fatalf("doctor doesn't ask the broker: %v\n%s", err, out.String())
+			}
 			defer conn.Close()
 			check.OK(t, cmd.Process.Signal(signal))
 			signaled := time.Now()

@@ -14,7 +14,7 @@ const cachedTools = ".dev/bin"
 
 // chosenVar names a folder whose programs win over those that are installed. make compat
 // sets it, to test with servers of other versions.
-const chosenVar = "DUEFLEET_SERVERS"
+const chosenVar = "DUEFLEET_TEST_SERVERS"
 
 // known tells where a server may be installed besides PATH, and how to install it.
 type known struct {
@@ -53,7 +53,7 @@ func knownServer(name string) (known, bool) {
 }
 
 // Find returns the path of redis-server, rabbitmq-server, consul, chromium or a program of
-// PostgreSQL. It searches the folder that DUEFLEET_SERVERS names, PATH, the folders where
+// PostgreSQL. It searches the folder that DUEFLEET_TEST_SERVERS names, PATH, the folders where
 // Debian and Homebrew install them, and the tools that make has built. The error is one
 // line that names the missing program and the command that installs it.
 func Find(name string) (string, error) {

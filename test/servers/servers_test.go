@@ -159,11 +159,11 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindChosen: a program in the folder that DUEFLEET_SERVERS names wins, and other
+// TestFindChosen: a program in the folder that DUEFLEET_TEST_SERVERS names wins, and other
 // programs are found as usual.
 func TestFindChosen(t *testing.T) {
 	dir := t.TempDir()
-	t.Setenv("DUEFLEET_SERVERS", dir)
+	t.Setenv("DUEFLEET_TEST_SERVERS", dir)
 	chosen := dir + "/redis-server"
 	if err := os.WriteFile(chosen, nil, 0o700); err != nil { //nolint:gosec // it must be executable
 		t.Fatal(err)
