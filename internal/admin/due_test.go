@@ -45,7 +45,8 @@ func TestCountDueIsBounded(t *testing.T) {
 	at := time.Now().Add(time.Hour)
 	pipe := r.Client.Pipeline()
 	for i := range 4000 {
-		pipe.ZAdd(t.Context(), fmt.Sprintf("%s:due:{orders:%d}", r.Prefix, i), redis.Z{Score: float64(at.UnixMilli()), Member: "a"})
+		key := fmt.Sprintf("%s:due:{orders:%d}", r.Prefix, i)
+		pipe.ZAdd(t.Context(), key, redis.Z{Score: float64(at.UnixMilli()), Member: "a"})
 	}
 	_, err := pipe.Exec(t.Context())
 	check.OK(t, err)

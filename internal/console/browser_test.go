@@ -182,8 +182,8 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 	axe, err := os.ReadFile("testdata/axe.min.js")
 	check.OK(t, err)
 	pages := []struct{ name, path, shows string }{
-		{"overview", "/", "#topic-orders"}, {"topic", "/topic/invoices.monthly", "#shard-0"}, {"fleet", "/fleet", "#member-one"},
-		{"pause", "/topic/orders/pause", "#until"},
+		{"overview", "/", "#topic-orders"}, {"topic", "/topic/invoices.monthly", "#shard-0"},
+		{"fleet", "/fleet", "#member-one"}, {"pause", "/topic/orders/pause", "#until"},
 	}
 	for _, width := range []int64{360, 1280, 1920} {
 		b := openBrowser(t, width, 800)

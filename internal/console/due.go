@@ -94,7 +94,7 @@ func newDueView(w window, t topicContent, s admin.TopicStatus) dueView {
 		v.Max = max(v.Max, span.Tasks)
 	}
 	for i, span := range t.Due {
-		bar := dueBar{DueSpan: span, X: i * chartWidth / len(t.Due), Label: fmt.Sprintf("%s: %s", fromTo(span), tasks(span.Tasks))}
+		bar := dueBar{DueSpan: span, X: i * chartWidth / len(t.Due), Label: fromTo(span) + ": " + tasks(span.Tasks)}
 		bar.W = (i+1)*chartWidth/len(t.Due) - bar.X - 2
 		if v.Max > 0 && span.Tasks > 0 {
 			bar.H = max(1, int(float64(span.Tasks)/float64(v.Max)*chartHeight))

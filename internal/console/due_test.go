@@ -42,10 +42,10 @@ func TestForecast(t *testing.T) {
 		{peak, admin.TopicStatus{PerSecond: 1111}, "Most fall due from 00:00 to 01:00 UTC: 400,000 tasks; at the rate of " +
 			"the last minute, 1,111/s, that takes 6 min: until 00:06:00 UTC if all are due at once."},
 		{peak, admin.TopicStatus{}, "Most fall due from 00:00 to 01:00 UTC: 400,000 tasks."},
-		{peak[:1], admin.TopicStatus{Paused: true, PerSecond: 5, Backlog: 3}, "The topic is paused, so what falls due waits. " +
-			"Most fall due from 23:00 to 00:00 UTC: 10 tasks."},
-		{nil, admin.TopicStatus{PerSecond: 10, Backlog: 300}, "300 tasks are due now: at the rate of the last minute, 10/s, " +
-			"that takes 30 s. Nothing falls due within the next day."},
+		{peak[:1], admin.TopicStatus{Paused: true, PerSecond: 5, Backlog: 3}, "The topic is paused, so what falls due " +
+			"waits. Most fall due from 23:00 to 00:00 UTC: 10 tasks."},
+		{nil, admin.TopicStatus{PerSecond: 10, Backlog: 300}, "300 tasks are due now: at the rate of the last minute, " +
+			"10/s, that takes 30 s. Nothing falls due within the next day."},
 	} {
 		check.Equal(t, "words", strings.Join(forecast(c.spans, c.status, "day"), " "), c.want)
 	}

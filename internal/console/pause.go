@@ -22,7 +22,7 @@ const maxReason = 512
 type pauseView struct {
 	Topic, Reason, Until string
 	Pausing              bool
-	// Mistake is what is wrong with the input; "" if nothing is.
+	// Mistake says what the input lacks; "" for nothing.
 	Mistake string
 	// Command does the same as the page.
 	Command string
@@ -65,8 +65,8 @@ func (c *Console) knownTopic(r *http.Request, name string) error {
 // setPause pauses or resumes a topic in Redis, and then shows the topic.
 func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *template.Template, verb string) {
 	r.Body = http.MaxBytesReader(w, r.Body, 16<<10)
-	v := pauseView{Topic: r.PathValue("topic"), Pausing: verb == "pause", Until: strings.TrimSpace(r.PostFormValue("until")),
-		Reason: oneLine(r.PostFormValue("reason"))}
+	v := pauseView{Topic: r.PathValue("topic"), Pausing: verb == "pause", Reason: oneLine(r.PostFormValue("reason")),
+		Until: strings.TrimSpace(r.PostFormValue("until"))}
 	if err := c.knownTopic(r, v.Topic); err != nil {
 		c.fail(w, r, err)
 		return
@@ -96,8 +96,8 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 		c.fail(w, r, err)
 		return
 	}
-	c.log.InfoContext(r.Context(), "topic "+verb+"d in redis", "user", whoOf(r).Name, "topic", v.Topic, "until",
-		duetime.Text(until), "reason", v.Reason)
+	c.log.InfoContext(r.Context(), "pause in redis changed", "user", whoOf(r).Name, "topic", v.Topic, "paused", v.Pausing,
+		"until", duetime.Text(until), "reason", v.Reason)
 	http.Redirect(w, r, "/topic/"+url.PathEscape(v.Topic)+"?done="+verb, http.StatusSeeOther)
 }
 

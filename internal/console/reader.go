@@ -23,7 +23,7 @@ const (
 	orphansEvery = 10 * time.Minute
 )
 
-// content is what one reading got from Redis.
+// content has the result of one reading of Redis.
 type content struct {
 	admin.Status
 	// About has more about the topic, if the reading is of one topic.

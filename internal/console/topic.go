@@ -19,7 +19,7 @@ import (
 // maxShardRows bounds the rows of a table of shards.
 const maxShardRows = 100
 
-// topicContent is what a reading of one topic has beyond its status.
+// topicContent is the part of a reading of one topic that its status lacks.
 type topicContent struct {
 	// Due has the bars of the chart, counted in Counted shards. Totals has a span for each
 	// window.
@@ -86,7 +86,7 @@ type topicView struct {
 	Due      dueView
 	Shards   []shardRow
 	// Hidden is how many shards are left out.
-	Hidden   int
+	Hidden int
 	// Route says where tasks go; "" if that isn't known.
 	Route    string
 	Settings []settingRow

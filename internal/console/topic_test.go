@@ -26,8 +26,8 @@ func TestATopicsPage(t *testing.T) {
 	check.OK(t, topic.SaveDocument(t.Context(), []byte("shards: 2\nrate: 2000\ndeclare: {queue: <b>}\n")))
 	route := problem.New(problem.ExchangeMissing, "orders", "no exchange 'orders'")
 	other := problem.New(problem.ExchangeMissing, "mails", "no exchange 'mails'")
-	member(t, r, balance.Member{Instance: "one", Problems: []problem.Problem{route, other}, Topics: map[string]balance.TopicNote{
-		"orders": {PerSecond: 2}}})
+	member(t, r, balance.Member{Instance: "one", Problems: []problem.Problem{route, other},
+		Topics: map[string]balance.TopicNote{"orders": {PerSecond: 2}}})
 	s := serve(t, r.Store, Config{Settings: settings()})
 	status, page, _ := s.ask(http.MethodGet, "/topic/orders?window=minute", nil)
 	check.Equal(t, "status", status, http.StatusOK)
@@ -42,7 +42,8 @@ func TestATopicsPage(t *testing.T) {
 	}
 	_, fleet, _ := s.ask(http.MethodGet, "/", nil)
 	contains(t, fleet, `<a href="/topic/orders">orders</a>`)
-	for _, path := range []string{"/topic/none", "/topic/%3Cscript%3E", "/topic/none/pause", "/topic/%22%3E%3Cscript%3E/resume"} {
+	for _, path := range []string{"/topic/none", "/topic/%3Cscript%3E", "/topic/none/pause",
+		"/topic/%22%3E%3Cscript%3E/resume"} {
 		status, page, h := s.ask(http.MethodGet, path, nil)
 		if status != http.StatusNotFound || !strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
 			t.Errorf("%s: %d %s", path, status, page)
@@ -106,7 +107,7 @@ func TestPauseInRedis(t *testing.T) {
 	if left := time.Until(got.Until); left < 119*time.Minute || left > 121*time.Minute {
 		t.Errorf("it ends in %s", left)
 	}
-	contains(t, s.log.String(), "msg=\"topic paused in redis\" user=ann topic=orders", "path="+path)
+	contains(t, s.log.String(), "msg=\"pause in redis changed\" user=ann topic=orders paused=true", "path="+path)
 	_, page, _ = s.ask(http.MethodGet, h.Get("Location"), nil, ann...)
 	contains(t, page, "Paused in Redis. Scanners apply it", "it&#39;s moved &lt;script&gt;", `href="/topic/orders/resume"`)
 	status, _, _ = s.ask(http.MethodPost, "/topic/orders/resume", url.Values{}, ann...)
