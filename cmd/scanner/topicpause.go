@@ -39,7 +39,8 @@ type pauseVerb struct {
 }
 
 func (v *pauseVerb) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&v.inRedis, "in-redis", false, "in Redis, while Consul is away or at once; the document stays as it is")
+	cmd.Flags().BoolVar(&v.inRedis, "in-redis", false,
+		"in Redis, while Consul is away or at once; the document stays as it is")
 	registerAuthor(cmd)
 	v.told.register(cmd)
 }
@@ -47,7 +48,8 @@ func (v *pauseVerb) register(cmd *cobra.Command) {
 func topicPause(s *settings) *cobra.Command {
 	v := &pauseVerb{pausing: true, told: verdict{pausing: true}}
 	cmd := &cobra.Command{
-		Use: "pause TOPIC [--until T] [--reason TEXT] [--in-redis] [--no-wait]", Short: "Stops delivering a topic; its tasks wait",
+		Use:   "pause TOPIC [--until T] [--reason TEXT] [--in-redis] [--no-wait]",
+		Short: "Stops delivering a topic; its tasks wait",
 		Long: `Stops delivering a topic; its tasks wait. With --until the pause ends by itself at that
 time, by Redis's clock, even while Consul can't be reached. "scanner status" shows the
 time and the --reason. Pausing a paused topic replaces both.
@@ -116,8 +118,8 @@ func (v *pauseVerb) tellHold(cmd *cobra.Command, store *shard.Store, topic strin
 	}
 	holds, err := store.Holds(cmd.Context())
 	if _, held := holds[topic]; err == nil && held {
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: still paused in Redis: scanner topic resume %s --in-redis\n", topic,
-			topic)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: still paused in Redis: scanner topic resume %s --in-redis\n",
+			topic, topic)
 		return err
 	}
 	return nil // Redis is away, or the user may not know; the document is written
@@ -173,8 +175,9 @@ func (v *pauseVerb) awaitPause(cmd *cobra.Command, t *shard.Topic) error {
 		return fmt.Errorf("topic %s: not paused by %s: they are of an older version, or may not read duefleet:holds",
 			t.Name(), strings.Join(others, ", "))
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: still paused by %s: by its document, or they haven't read Redis since\n",
-		t.Name(), strings.Join(others, ", "))
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(),
+		"topic %s: still paused by %s: by its document, or they haven't read Redis since\n", t.Name(),
+		strings.Join(others, ", "))
 	return err
 }
 

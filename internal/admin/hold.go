@@ -11,7 +11,8 @@ import (
 // AwaitPause waits until all live scanners that report about the topic say that it is
 // paused, or that it isn't, for Patience at most. It returns the instances of those that
 // don't, and how many scanners live.
-func AwaitPause(ctx context.Context, store *shard.Store, topic string, paused bool) (others []string, live int, err error) {
+func AwaitPause(ctx context.Context, store *shard.Store, topic string, paused bool) (others []string, live int,
+	err error) {
 	over := time.After(Patience)
 	for {
 		members, err := balance.Members(ctx, store)

@@ -62,7 +62,8 @@ func roles() []role {
 			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note",
 				"accept_identity"},
 			// ping and info are for scanner doctor.
-			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "hset", "hdel", "zcard", "zrange",
+			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "hset", "hdel",
+				"zcard", "zrange",
 				"zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore",
 				"zscan", "ping", "info"}),
 			keys: []string{
