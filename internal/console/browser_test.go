@@ -184,6 +184,7 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 	pages := []struct{ name, path, shows string }{
 		{"overview", "/", "#topic-orders"}, {"topic", "/topic/invoices.monthly", "#shard-0"},
 		{"fleet", "/fleet", "#member-one"}, {"pause", "/topic/orders/pause", "#until"},
+		{"tasks", "/tasks?topic=invoices.monthly&id=3", "#search"}, {"task", "/task?topic=orders&id=a", ".facts"},
 	}
 	for _, width := range []int64{360, 1280, 1920} {
 		b := openBrowser(t, width, 800)

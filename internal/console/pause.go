@@ -104,21 +104,27 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 // parseUntil parses the end of a pause: a time, or a duration from now; zero if the text is
 // empty.
 func parseUntil(text string, now time.Time) (time.Time, error) {
+	at, err := parseMoment("the end", text, now)
+	if err == nil && !at.IsZero() && !at.After(now) {
+		err = errors.New("the end " + text + " is not in the future")
+	}
+	return at, err
+}
+
+// parseMoment parses a time, or a duration from now; zero if the text is empty.
+func parseMoment(name, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	at, err := duetime.At(text)
+	if at, err := duetime.At(text); err == nil {
+		return at, nil
+	}
+	d, err := duetime.Span(text)
 	if err != nil {
-		d, spanErr := duetime.Span(text)
-		if spanErr != nil {
-			return at, fmt.Errorf("the end %q must be RFC 3339, Unix milliseconds, or a duration from now as in 30m, 2d", text)
-		}
-		at = now.Add(d)
+		return time.Time{}, fmt.Errorf("%s %q must be RFC 3339, Unix milliseconds, or a duration from now as in 30m, 2d",
+			name, text)
 	}
-	if !at.After(now) {
-		return at, errors.New("the end " + text + " is not in the future")
-	}
-	return at, nil
+	return now.Add(d), nil
 }
 
 // oneLine returns a text on one line, without unprintable characters.

@@ -26,6 +26,8 @@ type screen struct {
 	reader func(r *http.Request) *reader
 	// name names the page of a request; nil: title.
 	name func(r *http.Request) string
+	// still is true if the page isn't live: it has no stream, and data gets no reading.
+	still bool
 	// data returns what the template shows. task.ErrUnknownTopic becomes status 404.
 	data func(ctx context.Context, r *http.Request, now reading) (any, error)
 }
@@ -34,6 +36,9 @@ type screen struct {
 func (c *Console) screens() []screen {
 	return []screen{
 		{title: "Overview", linked: true, path: "/{$}", template: "overview.html", data: c.overview},
+		{title: "Tasks", linked: true, path: "/tasks", template: "tasks.html", data: c.tasks, still: true},
+		{title: "Task", path: "/task", template: "task.html", data: c.task, still: true,
+			name: func(r *http.Request) string { return r.FormValue("id") }},
 		{title: "Fleet", linked: true, path: "/fleet", template: "fleet.html", data: c.fleet},
 		{title: "Topic", path: "/topic/{topic}", template: "topic.html", data: c.topic, reader: c.topicReader,
 			name: func(r *http.Request) string { return r.PathValue("topic") }},
@@ -88,9 +93,11 @@ func (c *Console) route(mux *http.ServeMux, s screen) error {
 	show := func(r *http.Request, now reading) (page, error) {
 		body, err := s.data(r.Context(), r, now)
 		p := page{Title: s.title, Here: strings.TrimSuffix(s.path, "{$}"), Reading: now, Body: body}
-		p.Stream = "/stream" + strings.TrimPrefix(r.URL.EscapedPath(), "/stream")
-		if r.URL.RawQuery != "" {
-			p.Stream += "?" + r.URL.RawQuery
+		if !s.still {
+			p.Stream = "/stream" + strings.TrimPrefix(r.URL.EscapedPath(), "/stream")
+			if r.URL.RawQuery != "" {
+				p.Stream += "?" + r.URL.RawQuery
+			}
 		}
 		if s.name != nil {
 			p.Title = s.name(r)
@@ -102,14 +109,20 @@ func (c *Console) route(mux *http.ServeMux, s screen) error {
 		from = func(*http.Request) *reader { return c.reader }
 	}
 	mux.HandleFunc("GET "+s.path, func(w http.ResponseWriter, r *http.Request) {
-		p, err := show(r, from(r).fresh(r.Context()))
+		var now reading
+		if !s.still {
+			now = from(r).fresh(r.Context())
+		}
+		p, err := show(r, now)
 		if err != nil {
 			c.fail(w, r, err)
 			return
 		}
 		c.write(w, r, http.StatusOK, t, p)
 	})
-	mux.HandleFunc("GET /stream"+s.path, func(w http.ResponseWriter, r *http.Request) { c.stream(w, r, t, from(r), show) })
+	if !s.still {
+		mux.HandleFunc("GET /stream"+s.path, func(w http.ResponseWriter, r *http.Request) { c.stream(w, r, t, from(r), show) })
+	}
 	return nil
 }
 
@@ -132,7 +145,7 @@ func (c *Console) complete(p *page, r *http.Request) {
 }
 
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, task.ErrUnknownTopic) {
+	if errors.Is(err, task.ErrUnknownTopic) || errors.Is(err, task.ErrNotFound) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
