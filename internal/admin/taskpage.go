@@ -35,8 +35,8 @@ func (c TaskCursor) before(l Listed) bool {
 
 // Page returns at most Limit of the selected tasks, the first ones behind a cursor, and
 // whether there are more. A page doesn't depend on the tasks before it: if they go, it
-// stays the same. A task that moves to another shard meanwhile may be missing. Errors are
-// those of Each. The tasks are returned with an *shard.UnreadableError.
+// stays the same. A task that moves to another shard meanwhile may be missing. It returns
+// the same errors as Each, and the tasks also with an *shard.UnreadableError.
 func (t Tasks) Page(ctx context.Context, after TaskCursor) (page []Listed, more bool, err error) {
 	placement, err := t.Topic.Placement(ctx)
 	if err != nil {

@@ -121,7 +121,9 @@ func (c *Console) route(mux *http.ServeMux, s screen) error {
 		c.write(w, r, http.StatusOK, t, p)
 	})
 	if !s.still {
-		mux.HandleFunc("GET /stream"+s.path, func(w http.ResponseWriter, r *http.Request) { c.stream(w, r, t, from(r), show) })
+		mux.HandleFunc("GET /stream"+s.path, func(w http.ResponseWriter, r *http.Request) {
+			c.stream(w, r, t, from(r), show)
+		})
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ const (
 
 // tasksView has everything that the list of tasks shows.
 type tasksView struct {
-	// Topic, ID, State, After and Before are what the form asks for.
+	// Topic, ID, State, After and Before have the values of the form.
 	Topic, ID, State, After, Before string
 
 	Topics, States []string
@@ -139,7 +139,8 @@ func (v *tasksView) find(ctx context.Context, wanted admin.Tasks, r *http.Reques
 func (v *tasksView) query() url.Values {
 	q := url.Values{"topic": {v.Topic}}
 	now := time.Now()
-	for name, value := range map[string]string{"id": v.ID, "state": v.State, "due_after": v.After, "due_before": v.Before} {
+	values := map[string]string{"id": v.ID, "state": v.State, "due_after": v.After, "due_before": v.Before}
+	for name, value := range values {
 		if at, err := parseMoment("", value, now); err == nil && strings.HasPrefix(name, "due_") {
 			value = duetime.Text(at)
 		}

@@ -79,7 +79,7 @@ func TestATasksPage(t *testing.T) {
 	status, page, _ := s.ask(http.MethodGet, html.UnescapeString(link[1]), nil)
 	check.Equal(t, "status", status, http.StatusOK)
 	contains(t, page, "&lt;script&gt;alert(1)&lt;/script&gt;&amp;id=x/../",
-		fmt.Sprintf("<dt>Shard</dt><dd>%d</dd>", p.New(hostileID)), "6 bytes, hidden", `<span class="state">waiting</span>`)
+		fmt.Sprintf("<dt>Shard</dt><dd>%d</dd>", p.New(hostileID)), "6 B, hidden", `<span class="state">waiting</span>`)
 	for _, text := range []string{page, list} {
 		if strings.Contains(text, "<script>") || strings.Contains(text, "secret") {
 			t.Errorf("markup or a payload:\n%s", text)
