@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,6 +146,7 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 		check.OK(t, err)
 	}
 	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a", "b", "c")...)
+	fixture.Store(t, r.Store.Topic("sessions"), fixture.Entries(task.In(time.Hour), []byte("\x00a"), hostileID)...)
 	invoices := r.Store.Topic("invoices.monthly")
 	for minute := range 50 {
 		in := task.In(time.Duration(minute)*time.Minute + time.Second*9)
@@ -185,6 +187,8 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 		{"overview", "/", "#topic-orders"}, {"topic", "/topic/invoices.monthly", "#shard-0"},
 		{"fleet", "/fleet", "#member-one"}, {"pause", "/topic/orders/pause", "#until"},
 		{"tasks", "/tasks?topic=invoices.monthly&id=3", "#search"}, {"task", "/task?topic=orders&id=a", ".facts"},
+		{"hostile", "/task?topic=sessions&id=" + url.QueryEscape(hostileID), ".facts"},
+		{"hostile-list", "/tasks?topic=sessions", ".scroll"},
 	}
 	for _, width := range []int64{360, 1280, 1920} {
 		b := openBrowser(t, width, 800)
