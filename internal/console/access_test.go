@@ -189,7 +189,7 @@ func TestPagesMayLoadOnlyWhatTheConsoleSends(t *testing.T) {
 		}
 	}
 	for _, file := range []string{"console.css", "console.js", "vendor/htmx.min.js", "vendor/sse.min.js",
-		"vendor/idiomorph-ext.min.js", "vendor/uPlot.iife.min.js", "vendor/uPlot.min.css", "icon.svg"} {
+		"vendor/idiomorph-ext.min.js", "icon.svg"} {
 		if status, _, h := s.ask(http.MethodGet, s.console.assets+"/"+file, nil); status != http.StatusOK ||
 			!strings.Contains(h.Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: %d %v", file, status, h)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,13 +146,24 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 		check.OK(t, err)
 	}
 	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a", "b", "c")...)
+	fixture.Store(t, r.Store.Topic("sessions"), fixture.Entries(task.In(time.Hour), []byte("\x00a"), hostileID)...)
+	invoices := r.Store.Topic("invoices.monthly")
+	for minute := range 50 {
+		in := task.In(time.Duration(minute)*time.Minute + time.Second*9)
+		ids := make([]string, 1+minute*minute%17)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("%d-%d", minute, i)
+		}
+		fixture.Store(t, invoices, fixture.Entries(in, []byte("\x00a"), ids...)...)
+	}
+	check.OK(t, invoices.SaveDocument(t.Context(), []byte("shards: 2\nrate: 2000\ndeclare: {queue: orders}\n")))
 	blocked := problem.New(problem.ExchangeMissing, "mails", "no exchange 'mails' in vhost '/'")
 	blocked.Nodes, blocked.Since = []string{"one"}, time.Now().Add(-3*time.Minute)
 	unsafe := problem.Unsafe([]string{"appendonly is no"})
 	unsafe.Since = time.Now().Add(-30 * time.Hour)
 	member(t, r, balance.Member{Instance: "one", Version: "v0.2.0", Started: time.Now().Add(-3 * time.Hour),
 		Problems: []problem.Problem{blocked, unsafe}, Topics: map[string]balance.TopicNote{
-			"orders": {PerSecond: 1234.5, Settings: map[string]string{"rate": "2000"}},
+			"invoices.monthly": {PerSecond: 1.5}, "orders": {PerSecond: 1234.5, Settings: map[string]string{"rate": "2000"}},
 			"sessions": {Paused: true, PausedReason: "the consumers are upgraded",
 				Settings: map[string]string{"paused": "true"}}}})
 	member(t, r, balance.Member{Instance: "two", Version: "v0.2.0", Started: time.Now().Add(-time.Minute),
@@ -164,27 +176,36 @@ const seriousFaults = `axe.run().then(r => JSON.stringify(r.violations
 	.filter(v => v.impact === "serious" || v.impact === "critical")
 	.map(v => v.id + ": " + v.help + ": " + v.nodes.map(n => n.html).join(" "))))`
 
-// TestEverybodyCanUseTheOverview: axe-core finds nothing serious, in both themes, from
-// narrow to wide, and the page itself never scrolls sideways.
-func TestEverybodyCanUseTheOverview(t *testing.T) {
+// TestEverybodyCanUseThePages: axe-core finds nothing serious, in both themes, from narrow
+// to wide, and the page itself never scrolls sideways.
+func TestEverybodyCanUseThePages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fleetWithProblems(t).Store, Config{Settings: settings()})
 	axe, err := os.ReadFile("testdata/axe.min.js")
 	check.OK(t, err)
+	pages := []struct{ name, path, shows string }{
+		{"overview", "/", "#topic-orders"}, {"topic", "/topic/invoices.monthly", "#shard-0"},
+		{"fleet", "/fleet", "#member-one"}, {"pause", "/topic/orders/pause", "#until"},
+		{"tasks", "/tasks?topic=invoices.monthly&id=3", "#search"}, {"task", "/task?topic=orders&id=a", ".facts"},
+		{"hostile", "/task?topic=sessions&id=" + url.QueryEscape(hostileID), ".facts"},
+		{"hostile-list", "/tasks?topic=sessions", ".scroll"},
+	}
 	for _, width := range []int64{360, 1280, 1920} {
 		b := openBrowser(t, width, 800)
 		for _, theme := range []string{"dark", "light"} {
 			b.theme(theme)
-			b.do(chromedp.Navigate(s.url), chromedp.WaitVisible(chromedp.CSS("#topic-orders")))
-			b.shoot(fmt.Sprintf("overview-%d-%s", width, theme))
-			b.eval(string(axe) + `;"ready"`)
-			var faults []string
-			check.OK(t, json.Unmarshal([]byte(b.eval(seriousFaults)), &faults))
-			for _, fault := range faults {
-				t.Errorf("%d px, %s: %s", width, theme, fault)
-			}
-			if got := b.eval(`String(document.documentElement.scrollWidth > innerWidth)`); got != "false" {
-				t.Errorf("%d px: the page scrolls sideways", width)
+			for _, p := range pages {
+				b.do(chromedp.Navigate(s.url+p.path), chromedp.WaitVisible(chromedp.CSS(p.shows)))
+				b.shoot(fmt.Sprintf("%s-%d-%s", p.name, width, theme))
+				b.eval(string(axe) + `;"ready"`)
+				var faults []string
+				check.OK(t, json.Unmarshal([]byte(b.eval(seriousFaults)), &faults))
+				for _, fault := range faults {
+					t.Errorf("%s, %d px, %s: %s", p.name, width, theme, fault)
+				}
+				if got := b.eval(`String(document.documentElement.scrollWidth > innerWidth)`); got != "false" {
+					t.Errorf("%s, %d px: the page scrolls sideways", p.name, width)
+				}
 			}
 		}
 		b.sound()

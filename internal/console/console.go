@@ -28,6 +28,9 @@ import (
 // once.
 const shutdownGrace = time.Second
 
+// readTimeout limits the time to read a request. Streams outlive it.
+const readTimeout = 10 * time.Second
+
 // Config configures a Console. Settings, Store and Log are required.
 type Config struct {
 	Settings config.Console
@@ -48,7 +51,9 @@ type Console struct {
 	assets     string
 	links      []link
 	access     *access
-	reader     *reader
+	store      *shard.Store
+	readers    *readers
+	reader     *reader // of the fleet
 	streams    atomic.Int64
 	signInForm *template.Template
 	handler    http.Handler
@@ -62,8 +67,9 @@ func New(cfg Config) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a}
-	c.reader = newReader(func(ctx context.Context) (admin.Status, error) { return admin.ReadStatus(ctx, cfg.Store, "") })
+	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a,
+		store: cfg.Store, readers: newReaders()}
+	c.reader = c.fleetReader()
 	if c.signInForm, err = parse("signin.html"); err != nil {
 		return nil, err
 	}
@@ -72,18 +78,30 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	for _, s := range c.screens() {
-		if s.title != "" {
+		if s.linked {
 			c.links = append(c.links, link{Title: s.title, Path: strings.TrimSuffix(s.path, "{$}")})
 		}
 		if err := c.route(mux, s); err != nil {
 			return nil, err
 		}
 	}
+	if err := c.routePause(mux); err != nil {
+		return nil, err
+	}
 	mux.HandleFunc("GET "+signInPath, c.showSignIn)
 	mux.HandleFunc("POST "+signInPath, c.signIn)
 	mux.HandleFunc("POST "+signOutPath, c.signOut)
 	c.handler = c.protect(mux)
 	return c, nil
+}
+
+// fleetReader returns the reader of the whole fleet.
+func (c *Console) fleetReader() *reader {
+	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
+	return c.readers.reader(readEvery, func(ctx context.Context) (content, error) {
+		got, err := status.Read(ctx, "")
+		return content{Status: got}, err
+	})
 }
 
 // Listen binds the address; the error says what to do if it is taken. Call it once, before
@@ -113,14 +131,14 @@ func (c *Console) Run(ctx context.Context) error {
 		Handler:           c.handler,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // its end ends the streams
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
+		ReadTimeout:       readTimeout,
 		WriteTimeout:      20 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(c.log.Handler(), slog.LevelWarn),
 	}
 	reading := make(chan struct{})
-	go func() { defer close(reading); c.reader.run(ctx) }()
+	go func() { defer close(reading); c.readers.run(ctx) }()
 	broken := make(chan error, 1)
 	go func() { broken <- server.Serve(c.ln) }()
 	var err error

@@ -3,13 +3,15 @@ package console
 import (
 	"fmt"
 	"html/template"
+	"net/url"
 	"strconv"
 	"time"
 )
 
 // functions are for the templates of all screens.
 func functions() template.FuncMap {
-	return template.FuncMap{"count": count, "rate": rate, "seconds": seconds, "span": span, "moment": moment}
+	return template.FuncMap{"count": count, "rate": rate, "seconds": seconds, "span": span, "moment": moment,
+		"path": url.PathEscape}
 }
 
 // count formats a number of tasks, with a comma for each thousand.

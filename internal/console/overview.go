@@ -15,7 +15,7 @@ import (
 
 // problemsPage explains the kinds of problems. The browser opens it only if the user follows
 // the link.
-const problemsPage = "https://github.com/duefleet/duefleet/blob/main/docs/alerts.md#problems"
+const problemsPage = "https://github.com/duefleet/duefleet/blob/main/docs/alerts.md"
 
 // overviewView has everything that the overview shows.
 type overviewView struct {
@@ -51,22 +51,33 @@ type memberRow struct {
 
 func (c *Console) overview(_ context.Context, r *http.Request, now reading) (any, error) {
 	v := overviewView{Query: r.FormValue("q"), Live: len(balance.Live(now.Fleet))}
-	for _, p := range now.Problems {
-		v.Problems = append(v.Problems, problemRow{p, where(p, v.Live), problemsPage})
-	}
+	v.Problems = problemRows(now.Problems, v.Live)
 	for _, t := range now.Topics {
 		row := newTopicRow(t, now.Problems)
 		row.Hidden = !strings.Contains(strings.ToLower(t.Topic), strings.ToLower(v.Query))
 		v.Topics = append(v.Topics, row)
 	}
 	for _, m := range now.Fleet {
-		row := memberRow{Member: m, Beat: now.At.Sub(m.Heartbeat)}
-		if !m.Started.IsZero() {
-			row.Up = now.At.Sub(m.Started)
-		}
-		v.Members = append(v.Members, row)
+		v.Members = append(v.Members, newMemberRow(m, now.At))
 	}
 	return v, nil
+}
+
+// problemRows returns problems with where they are and where to read more. live is the
+// number of live scanners.
+func problemRows(problems []problem.Problem, live int) (rows []problemRow) {
+	for _, p := range problems {
+		rows = append(rows, problemRow{p, where(p, live), problemsPage + "#" + p.Kind.Anchor()})
+	}
+	return rows
+}
+
+func newMemberRow(m balance.Member, now time.Time) memberRow {
+	row := memberRow{Member: m, Beat: now.Sub(m.Heartbeat)}
+	if !m.Started.IsZero() {
+		row.Up = now.Sub(m.Started)
+	}
+	return row
 }
 
 // where names what has a problem. live is the number of live scanners.

@@ -55,7 +55,7 @@ func TestTheOverviewOfAFleet(t *testing.T) {
 			strings.Contains(page, "topic_paused") && strings.Contains(page, ">live<")
 	})
 	contains(t, page, `<span class="badge degraded">degraded</span>`, `<tr id="topic-orders"`, `<tr id="topic-mails"`,
-		"resume the topic when the pause has no more reason", "docs/alerts.md#problems", `class="state degraded">paused`)
+		"resume the topic when the pause has no more reason", "docs/alerts.md#duefleettopicpaused", `class="state degraded">paused`)
 	if strings.Index(page, "problems-title") > strings.Index(page, "topics-title") {
 		t.Error("topics come before problems")
 	}
@@ -111,7 +111,7 @@ func TestAHundredTopicsTakeTheServerLittle(t *testing.T) {
 		check.OK(t, err)
 	}
 	s := serve(t, r.Store, Config{Settings: settings()})
-	stop := s.console.reader.watch()
+	stop := s.console.reader.watch(t.Context())
 	defer stop()
 	best := time.Hour
 	for range 10 {

@@ -9,60 +9,66 @@ import (
 )
 
 const (
-	// readEvery is the pause between two readings while somebody looks.
-	readEvery = 2 * time.Second
+	// readEvery is the pause between two readings of the fleet while somebody looks.
+	readEvery = 5 * time.Second
+	// readTopicEvery is that pause for one topic.
+	readTopicEvery = 2 * time.Second
 	// readLimit limits one reading.
 	readLimit = 10 * time.Second
 	// pageLimit is how long a page waits for a reading. After that it shows an older one.
 	pageLimit = 4 * time.Second
+	// maxReaders is how many readers are kept although nobody looks.
+	maxReaders = 100
+	// orphansEvery is the time between two counts of a topic's orphaned tasks.
+	orphansEvery = 10 * time.Minute
 )
 
-// reading is a status of the fleet that all pages and streams share.
-type reading struct {
+// content has the result of one reading of Redis.
+type content struct {
 	admin.Status
-	// At is when Status was read; zero if it never was.
+	// About has more about the topic, if the reading is of one topic.
+	About topicContent
+}
+
+// reading is a content that all viewers of a page share.
+type reading struct {
+	content
+	// At is when the content was read; zero if it never was.
 	At time.Time
-	// Failure is why the newest attempt failed; "" if it didn't. Status is then an older one.
+	// Failure is why the newest attempt failed; "" if it didn't. The content is then an
+	// older one.
 	Failure string
 
 	number uint64    // counts the attempts; 0 before the first
 	tried  time.Time // when the newest attempt ended
+	err    error     // of the newest attempt
 }
 
-// reader reads the status for everybody who looks. All methods but run are safe for
+// reader reads for everybody who looks at the same. All methods but run are safe for
 // concurrent use.
 type reader struct {
-	read  func(context.Context) (admin.Status, error)
-	asked chan struct{} // of capacity 1; tells run that somebody looks
+	every time.Duration
+	read  func(context.Context) (content, error)
+	start chan<- *reader // to have run called
 
 	mu       sync.Mutex
+	running  bool
 	watchers int
 	newest   reading
 	next     chan struct{} // closed with the next reading
 }
 
-func newReader(read func(context.Context) (admin.Status, error)) *reader {
-	return &reader{read: read, asked: make(chan struct{}, 1), next: make(chan struct{})}
-}
-
-// run reads every two seconds while somebody looks, until ctx ends.
+// run reads while somebody looks, until ctx ends.
 func (r *reader) run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	for {
+	for r.watched() {
+		r.try(ctx)
+		pause.Reset(r.every)
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.asked:
-		}
-		for r.watched() {
-			r.try(ctx)
-			pause.Reset(readEvery)
-			select {
-			case <-ctx.Done():
-				return
-			case <-pause.C:
-			}
+		case <-pause.C:
 		}
 	}
 }
@@ -71,13 +77,13 @@ func (r *reader) run(ctx context.Context) {
 func (r *reader) try(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	status, err := r.read(ctx)
+	got, err := r.read(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.newest
-	now.number, now.tried, now.Failure = now.number+1, time.Now(), ""
+	now.number, now.tried, now.Failure, now.err = now.number+1, time.Now(), "", err
 	if err == nil {
-		now.Status, now.At = status, now.tried
+		now.content, now.At = got, now.tried
 	} else {
 		now.Failure = err.Error()
 	}
@@ -86,20 +92,29 @@ func (r *reader) try(ctx context.Context) {
 	r.next = make(chan struct{})
 }
 
+// watched reports whether somebody looks. If not, run ends.
 func (r *reader) watched() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.watchers > 0
+	r.running = r.watchers > 0
+	return r.running
 }
 
 // watch makes run read until stop is called.
-func (r *reader) watch() (stop func()) {
+func (r *reader) watch(ctx context.Context) (stop func()) {
 	r.mu.Lock()
 	r.watchers++
+	begin := !r.running
+	r.running = true
 	r.mu.Unlock()
-	select {
-	case r.asked <- struct{}{}:
-	default: // run has not taken the last one
+	if begin {
+		select {
+		case r.start <- r:
+		case <-ctx.Done():
+			r.mu.Lock()
+			r.running = false
+			r.mu.Unlock()
+		}
 	}
 	return func() {
 		r.mu.Lock()
@@ -115,16 +130,16 @@ func (r *reader) latest() (now reading, next <-chan struct{}) {
 	return r.newest, r.next
 }
 
-// fresh returns a reading that is at most readEvery old. If none comes within pageLimit, it
+// fresh returns a reading that is at most r.every old. If none comes within pageLimit, it
 // returns an older one.
 func (r *reader) fresh(ctx context.Context) reading {
 	now, next := r.latest()
-	if now.number > 0 && time.Since(now.tried) < readEvery {
+	if now.number > 0 && time.Since(now.tried) < r.every {
 		return now
 	}
-	defer r.watch()()
 	ctx, cancel := context.WithTimeout(ctx, pageLimit)
 	defer cancel()
+	defer r.watch(ctx)()
 	select {
 	case <-next:
 	case <-ctx.Done():
@@ -134,4 +149,58 @@ func (r *reader) fresh(ctx context.Context) reading {
 		now.Failure = "no answer from Redis within " + pageLimit.String()
 	}
 	return now
+}
+
+// readers has the readers of single topics, and runs all readers.
+type readers struct {
+	start chan *reader
+
+	mu   sync.Mutex
+	kept map[string]*reader
+}
+
+func newReaders() *readers {
+	return &readers{start: make(chan *reader), kept: map[string]*reader{}}
+}
+
+// reader returns a reader that isn't kept.
+func (r *readers) reader(every time.Duration, read func(context.Context) (content, error)) *reader {
+	return &reader{every: every, read: read, start: r.start, next: make(chan struct{})}
+}
+
+// find returns the reader under a key. It makes one by read if there is none.
+func (r *readers) find(key string, every time.Duration, read func(context.Context) (content, error)) *reader {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if found := r.kept[key]; found != nil {
+		return found
+	}
+	for old, other := range r.kept {
+		if len(r.kept) >= maxReaders && !other.busy() {
+			delete(r.kept, old)
+		}
+	}
+	r.kept[key] = r.reader(every, read)
+	return r.kept[key]
+}
+
+// busy reports whether run reads for somebody.
+func (r *reader) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running || r.watchers > 0
+}
+
+// run runs readers while somebody looks, until ctx ends.
+func (r *readers) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case one := <-r.start:
+			all.Go(func() { one.run(ctx) })
+		}
+	}
 }

@@ -15,14 +15,19 @@ import (
 
 // screen is one page. Its file in templates defines the template "screen".
 type screen struct {
-	// title is the name in the navigation; "" leaves the screen out.
-	title string
+	// title is the name of the screen. linked puts it into the navigation.
+	title  string
+	linked bool
 	// path is a pattern of http.ServeMux without the method.
 	path string
 	// template is the file in templates.
 	template string
-	// charts is true if the screen needs uPlot.
-	charts bool
+	// reader returns what reads for a request; nil: the reader of the fleet.
+	reader func(r *http.Request) *reader
+	// name names the page of a request; nil: title.
+	name func(r *http.Request) string
+	// still is true if the page isn't live: it has no stream, and data gets no reading.
+	still bool
 	// data returns what the template shows. task.ErrUnknownTopic becomes status 404.
 	data func(ctx context.Context, r *http.Request, now reading) (any, error)
 }
@@ -30,7 +35,13 @@ type screen struct {
 // screens lists all screens, in the order of the navigation.
 func (c *Console) screens() []screen {
 	return []screen{
-		{title: "Overview", path: "/{$}", template: "overview.html", data: c.overview},
+		{title: "Overview", linked: true, path: "/{$}", template: "overview.html", data: c.overview},
+		{title: "Tasks", linked: true, path: "/tasks", template: "tasks.html", data: c.tasks, still: true},
+		{title: "Task", path: "/task", template: "task.html", data: c.task, still: true,
+			name: func(r *http.Request) string { return r.FormValue("id") }},
+		{title: "Fleet", linked: true, path: "/fleet", template: "fleet.html", data: c.fleet},
+		{title: "Topic", path: "/topic/{topic}", template: "topic.html", data: c.topic, reader: c.topicReader,
+			name: func(r *http.Request) string { return r.PathValue("topic") }},
 	}
 }
 
@@ -43,7 +54,6 @@ type page struct {
 	// Here is the path of the screen in the navigation, and Stream where its events come from;
 	// "" if it has none.
 	Here, Stream string
-	Charts       bool
 	Links        []link
 	Who          identity
 	ReadOnly     bool
@@ -82,19 +92,39 @@ func (c *Console) route(mux *http.ServeMux, s screen) error {
 	}
 	show := func(r *http.Request, now reading) (page, error) {
 		body, err := s.data(r.Context(), r, now)
-		here := strings.TrimSuffix(s.path, "{$}")
-		path := strings.TrimPrefix(r.URL.EscapedPath(), "/stream")
-		return page{Title: s.title, Here: here, Stream: "/stream" + path, Charts: s.charts, Reading: now, Body: body}, err
+		p := page{Title: s.title, Here: strings.TrimSuffix(s.path, "{$}"), Reading: now, Body: body}
+		if !s.still {
+			p.Stream = "/stream" + strings.TrimPrefix(r.URL.EscapedPath(), "/stream")
+			if r.URL.RawQuery != "" {
+				p.Stream += "?" + r.URL.RawQuery
+			}
+		}
+		if s.name != nil {
+			p.Title = s.name(r)
+		}
+		return p, err
+	}
+	from := s.reader
+	if from == nil {
+		from = func(*http.Request) *reader { return c.reader }
 	}
 	mux.HandleFunc("GET "+s.path, func(w http.ResponseWriter, r *http.Request) {
-		p, err := show(r, c.reader.fresh(r.Context()))
+		var now reading
+		if !s.still {
+			now = from(r).fresh(r.Context())
+		}
+		p, err := show(r, now)
 		if err != nil {
 			c.fail(w, r, err)
 			return
 		}
 		c.write(w, r, http.StatusOK, t, p)
 	})
-	mux.HandleFunc("GET /stream"+s.path, func(w http.ResponseWriter, r *http.Request) { c.stream(w, r, t, show) })
+	if !s.still {
+		mux.HandleFunc("GET /stream"+s.path, func(w http.ResponseWriter, r *http.Request) {
+			c.stream(w, r, t, from(r), show)
+		})
+	}
 	return nil
 }
 
@@ -117,7 +147,7 @@ func (c *Console) complete(p *page, r *http.Request) {
 }
 
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, task.ErrUnknownTopic) {
+	if errors.Is(err, task.ErrUnknownTopic) || errors.Is(err, task.ErrNotFound) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}

@@ -16,7 +16,7 @@ const (
 
 // stream sends the verdict and the screen with each reading, until the browser leaves, the
 // console stops, or the session ends.
-func (c *Console) stream(w http.ResponseWriter, r *http.Request, t *template.Template,
+func (c *Console) stream(w http.ResponseWriter, r *http.Request, t *template.Template, from *reader,
 	show func(*http.Request, reading) (page, error)) {
 	if c.streams.Add(1) > maxStreams {
 		c.streams.Add(-1)
@@ -24,16 +24,15 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, t *template.Tem
 		return
 	}
 	defer c.streams.Add(-1)
-	defer c.reader.watch()()
+	defer from.watch(r.Context())()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies pass each event on at once
 	to := http.NewResponseController(w)
-	_ = to.SetReadDeadline(time.Time{})       // the limit for reading a request would end the stream
 	_, _ = w.Write([]byte("retry: 1000\n\n")) // the browser connects again a second after the stream ends
 	sent := uint64(0)
 	for {
-		now, next := c.reader.latest()
-		if now.number > sent && time.Since(now.tried) < 2*readEvery {
+		now, next := from.latest()
+		if now.number > sent && time.Since(now.tried) < 2*from.every {
 			sent = now.number
 			p, err := show(r, now)
 			if err != nil {

@@ -1,6 +1,9 @@
 package problem
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Kind is the kind of a problem. The names are an interface.
 type Kind string
@@ -175,3 +178,7 @@ func (k Kind) Shared() bool { return k.row().effect == Lost }
 
 // Advice returns what to do about problems of the kind; "" if this version doesn't know it.
 func (k Kind) Advice() string { return k.row().advice }
+
+// Anchor returns the heading of docs/alerts.md that explains problems of the kind:
+// "problems" if this version doesn't know it.
+func (k Kind) Anchor() string { return cmp.Or(k.row().anchor, "problems") }

@@ -142,6 +142,17 @@ func TestTheTableInDocsIsCurrent(t *testing.T) {
 	}
 }
 
+// TestAnchor: an unknown kind has the anchor of the table of all problems.
+func TestAnchor(t *testing.T) {
+	t.Parallel()
+	if got := RedisFull.Anchor(); got != "duefleetredisfull" {
+		t.Errorf("got %q", got)
+	}
+	if got := Kind("of_a_newer_version").Anchor(); got != "problems" {
+		t.Errorf("unknown kind: got %q", got)
+	}
+}
+
 // anchors returns the anchors of a page's headings.
 func anchors(page string) (all []string) {
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {

@@ -68,12 +68,27 @@
     event.preventDefault();
   }
 
-  // What a person typed stays: only the server's other values change.
-  if (window.Idiomorph) Idiomorph.defaults.ignoreActiveValue = true;
+  // The command of an action's page follows what is typed.
+  function command(form) {
+    let text = form.dataset.command.split(" --in-redis")[0] + " --in-redis";
+    for (const input of form.querySelectorAll("[data-flag]")) {
+      const value = input.value.trim();
+      if (value) text += " " + input.dataset.flag + " '" + value.replaceAll("'", "'\\''") + "'";
+    }
+    form.querySelector(".command").textContent = text;
+  }
+
+  // What a person typed or opened stays: only the server's other values change.
+  if (window.Idiomorph) {
+    Idiomorph.defaults.ignoreActiveValue = true;
+    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.matches("details"));
+  }
   document.addEventListener("htmx:sseMessage", () => { filter(); addZones(); });
   document.addEventListener("htmx:sseOpen", () => document.body.classList.remove("offline"));
   document.addEventListener("htmx:sseError", () => document.body.classList.add("offline"));
   document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-command]");
+    if (form) command(form);
     if (event.target.id !== "search") return;
     typed = event.target.value;
     filter();

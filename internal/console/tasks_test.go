@@ -1,0 +1,93 @@
+package console
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
+)
+
+// hostileID is an ID that a page must show as text.
+const hostileID = `"><script>alert(1)</script>&id=x/../`
+
+// TestTasksAreFound by their whole ID, by its begin, by state and by due time, page by page.
+func TestTasksAreFound(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, 3)
+	var ids []string
+	for i := range 150 {
+		ids = append(ids, fmt.Sprintf("o-%03d", i))
+	}
+	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00secret"), ids...)...)
+	fixture.Store(t, topic, fixture.Entries(task.In(3*time.Hour), []byte("\x00secret"), hostileID, "late")...)
+	s := serve(t, r.Store, Config{Settings: settings()})
+	found := func(path string) (page string, ids []string) {
+		t.Helper()
+		status, page, _ := s.ask(http.MethodGet, path, nil)
+		check.Equal(t, "status of "+path, status, http.StatusOK)
+		for _, match := range regexp.MustCompile(`data-row="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+			ids = append(ids, html.UnescapeString(match[1]))
+		}
+		return page, ids
+	}
+	page, first := found("/tasks")
+	next := regexp.MustCompile(`href="([^"]*)" rel="next"`).FindStringSubmatch(page)
+	if len(first) != 100 || len(next) != 2 {
+		t.Fatalf("%d tasks on the first page, next %q", len(first), next)
+	}
+	page, rest := found(html.UnescapeString(next[1]))
+	seen := map[string]bool{}
+	for _, id := range append(first, rest...) {
+		seen[id] = true
+	}
+	if len(seen) != 152 || len(rest) != 52 || strings.Contains(page, `rel="next"`) || !strings.Contains(page, "First page") {
+		t.Errorf("%d tasks on both pages, %d on the second", len(seen), len(rest))
+	}
+	for query, n := range map[string]int{"id=o-01": 10, "id=o-010": 1, "state=parked": 0, "due_after=2h": 2,
+		"due_before=2h&id=l": 0, "id=" + url.QueryEscape(hostileID): 1} {
+		if _, ids := found("/tasks?topic=orders&" + query); len(ids) != n {
+			t.Errorf("%s: %q", query, ids)
+		}
+	}
+	page, _ = found("/tasks?topic=orders&id=o-01&state=soon")
+	contains(t, page, `role="alert"`, "must be one of")
+	page, _ = found("/tasks?topic=orders&id=it%27s&due_before=2h")
+	contains(t, page, `--id-prefix=&#39;it&#39;\&#39;&#39;s&#39; --due-before=&#39;2h&#39; --limit 100`, "None.")
+}
+
+// TestATasksPage shows the task without its payload, and a hostile ID as text.
+func TestATasksPage(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	topic, p := r.Serve(t, 3)
+	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00secret"), hostileID)...)
+	s := serve(t, r.Store, Config{Settings: settings()})
+	_, list, _ := s.ask(http.MethodGet, "/tasks?topic=orders", nil)
+	link := regexp.MustCompile(`<th scope="row"><a href="(/task\?[^"]*)"`).FindStringSubmatch(list)
+	if len(link) != 2 {
+		t.Fatalf("no link:\n%s", list)
+	}
+	status, page, _ := s.ask(http.MethodGet, html.UnescapeString(link[1]), nil)
+	check.Equal(t, "status", status, http.StatusOK)
+	contains(t, page, "&lt;script&gt;alert(1)&lt;/script&gt;&amp;id=x/../",
+		fmt.Sprintf("<dt>Shard</dt><dd>%d</dd>", p.New(hostileID)), "6 B, hidden", `<span class="state">waiting</span>`)
+	for _, text := range []string{page, list} {
+		if strings.Contains(text, "<script>") || strings.Contains(text, "secret") {
+			t.Errorf("markup or a payload:\n%s", text)
+		}
+	}
+	for _, path := range []string{"/task?topic=orders&id=none", "/task?topic=none&id=a", "/tasks?topic=none", "/task"} {
+		if status, _, _ := s.ask(http.MethodGet, path, nil); status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/admin"
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// maxShardRows bounds the rows of a table of shards.
+const maxShardRows = 100
+
+// topicContent is the part of a reading of one topic that its status lacks.
+type topicContent struct {
+	// Due has the bars of the chart, counted in Counted shards. Totals has a span for each
+	// window.
+	Due, Totals []admin.DueSpan
+	Counted     int
+	// Document is the last good one that scanners keep in Redis; nil: none.
+	Document *config.Topic
+	// Hold is the topic's pause in Redis; nil: none.
+	Hold *shard.Hold
+}
+
+// topicReader returns what reads the topic of a request for everybody who looks at it.
+func (c *Console) topicReader(r *http.Request) *reader {
+	name, w := r.PathValue("topic"), windowOf(r.FormValue("window"))
+	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
+	return c.readers.find(w.name+" "+name, readTopicEvery, func(ctx context.Context) (got content, err error) {
+		if task.CheckTopic(name) != nil {
+			return got, fmt.Errorf("topic %q: %w", name, task.ErrUnknownTopic)
+		}
+		if got.Status, err = status.Read(ctx, name); err == nil {
+			got.About, err = readTopic(ctx, c.store.Topic(name), got.Topics[0].Polled, w)
+		}
+		return got, err
+	})
+}
+
+// readTopic reads what a status lacks. shards is the number of shards that are polled.
+func readTopic(ctx context.Context, t *shard.Topic, shards int, w window) (got topicContent, err error) {
+	ms, err := t.Now(ctx)
+	if err != nil {
+		return got, err
+	}
+	now := time.UnixMilli(ms).UTC()
+	spans := w.spans(now)
+	bars := len(spans)
+	for _, other := range windows() {
+		spans = append(spans, admin.DueSpan{From: now, To: now.Add(other.length)})
+	}
+	if got.Counted, err = admin.CountDue(ctx, t, shards, spans); err != nil {
+		return got, err
+	}
+	got.Due, got.Totals = spans[:bars], spans[bars:]
+	doc, err := t.Document(ctx)
+	if err != nil && !shard.Definite(err) {
+		return got, err
+	}
+	if topic, err := config.ParseTopic(t.Name(), doc); err == nil { // there may be none, or one of a newer version
+		got.Document = &topic
+	}
+	holds, err := t.Store().Holds(ctx)
+	if err != nil && !shard.Definite(err) {
+		return got, err
+	}
+	if h, held := holds[t.Name()]; held && !h.Ended(now) {
+		got.Hold = &h
+	}
+	return got, nil
+}
+
+// topicView has everything that a topic's page shows.
+type topicView struct {
+	topicRow
+	Problems []problemRow
+	Due      dueView
+	Shards   []shardRow
+	// Hidden is how many shards are left out.
+	Hidden int
+	// Route says where tasks go; "" if that isn't known.
+	Route    string
+	Settings []settingRow
+	Hold     *shard.Hold
+	// Done says which action was just taken; "" for none.
+	Done string
+	// Window is the window that the page shows.
+	Window string
+}
+
+// shardRow is one shard.
+type shardRow struct {
+	shard.Stats
+	// Lag is how long the oldest task has been due; 0 if none is due.
+	Lag time.Duration
+	// Skew compares Pending with the mean of all shards.
+	Skew string
+}
+
+// settingRow is one setting. Default is set if the value differs from it.
+type settingRow struct{ Key, Value, Default string }
+
+func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, error) {
+	if errors.Is(now.err, task.ErrUnknownTopic) {
+		return nil, now.err
+	}
+	if len(now.Topics) == 0 {
+		return nil, nil //nolint:nilnil // the page then says why nothing was read
+	}
+	s := now.Topics[0]
+	w := windowOf(r.FormValue("window"))
+	v := topicView{topicRow: newTopicRow(s, now.Problems), Hold: now.About.Hold, Window: w.name,
+		Problems: problemRows(now.Problems, len(balance.Live(now.Fleet))), Due: newDueView(w, now.About, s),
+		Settings: settingRows(s.Topic, now.About.Document)}
+	if doc := now.About.Document; doc != nil {
+		v.Route = fmt.Sprintf("To exchange %q with routing key %q", doc.Exchange, doc.RoutingKey)
+		if doc.Declare != nil && doc.Declare.Queue != "" {
+			v.Route += fmt.Sprintf(", queue %q", doc.Declare.Queue)
+		}
+		v.Route += "."
+	}
+	v.Shards, v.Hidden = shardRows(s.PerShard)
+	switch r.FormValue("done") {
+	case "pause":
+		v.Done = "Paused in Redis. Scanners apply it within seconds."
+	case "resume":
+		v.Done = "The pause in Redis is over. Scanners apply that within seconds."
+	}
+	return v, nil
+}
+
+// shardRows returns the shards in their order; of many, those with the longest lag and then
+// the most tasks.
+func shardRows(stats []shard.Stats) (rows []shardRow, hidden int) {
+	var pending int64
+	for _, s := range stats {
+		pending += s.Pending
+	}
+	for _, s := range stats {
+		row := shardRow{Stats: s, Skew: "–"}
+		if !s.Oldest.IsZero() && s.Backlog > 0 {
+			row.Lag = max(0, s.Now.Sub(s.Oldest))
+		}
+		if mean := float64(pending) / float64(len(stats)); mean > 0 {
+			row.Skew = fmt.Sprintf("%+.0f %%", (float64(s.Pending)-mean)/mean*100)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) <= maxShardRows {
+		return rows, 0
+	}
+	slices.SortStableFunc(rows, func(a, b shardRow) int {
+		return cmp.Or(cmp.Compare(b.Lag, a.Lag), cmp.Compare(b.Pending, a.Pending))
+	})
+	return rows[:maxShardRows], len(rows) - maxShardRows
+}
+
+// settingRows returns all settings of a document, those that differ from the defaults first.
+func settingRows(name string, doc *config.Topic) (rows []settingRow) {
+	if doc == nil {
+		return nil
+	}
+	defaults := config.Effective(config.DefaultTopic(name))
+	for key, value := range config.Effective(*doc) {
+		row := settingRow{Key: key, Value: value}
+		if usual := defaults[key]; usual != value {
+			row.Default = cmp.Or(usual, "none")
+		}
+		rows = append(rows, row)
+	}
+	slices.SortFunc(rows, func(a, b settingRow) int {
+		return cmp.Or(min(1, len(b.Default))-min(1, len(a.Default)), cmp.Compare(a.Key, b.Key))
+	})
+	return rows
+}
