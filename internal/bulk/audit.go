@@ -25,7 +25,7 @@ const (
 
 // Entry is one operator's command that changes tasks, as `scanner audit` shows it.
 type Entry struct {
-	// By is who ran the command, and Host where.
+	// By names the person or the token that ran the command; Host is the machine.
 	By   string `json:"by"`
 	Host string `json:"host"`
 	// Command, as in "tasks move".
