@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/admin"
+	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/shard"
 )
@@ -29,15 +30,16 @@ take the new identity over within 10 seconds, and write it to Consul. The verb a
 terminal; elsewhere it needs --yes. If nothing is lost, it does nothing and ends with 0.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			return s.withStore(func(store *shard.Store) error { return acceptData(cmd, store, confirm) })
+			return s.withStore(func(store *shard.Store) error { return acceptData(cmd, s, store, confirm) })
 		}),
 	}
 	confirm.Register(cmd)
+	registerAs(cmd)
 	return cmd
 }
 
 // acceptData gives up the data that scanners expect and Redis doesn't have.
-func acceptData(cmd *cobra.Command, store *shard.Store, confirm cli.Confirmation) error {
+func acceptData(cmd *cobra.Command, s *settings, store *shard.Store, confirm cli.Confirmation) error {
 	loss, err := admin.ReadDataLoss(cmd.Context(), store)
 	if err != nil {
 		return err
@@ -54,7 +56,11 @@ func acceptData(cmd *cobra.Command, store *shard.Store, confirm cli.Confirmation
 	if err := confirm.Ask(cmd, "write to Redis that "+there+" replaces the lost data "+lost); err != nil {
 		return err
 	}
-	accepted, err := loss.Accept(cmd.Context(), store)
+	var accepted string
+	_, err = s.audited(cmd, store, bulk.Entry{Filter: "the lost data " + lost}, func() (n bulk.Counts, err error) {
+		accepted, err = loss.Accept(cmd.Context(), store)
+		return n, err
+	})
 	if err != nil {
 		return err
 	}

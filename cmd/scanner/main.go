@@ -76,7 +76,8 @@ Exit codes:
 	var s settings
 	root.PersistentFlags().StringVar(&s.path, "config", "", "the configuration file")
 	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), consoleCommand(&s),
-		topicCommand(&s), tasksCommand(&s), parkedCommand(&s), dataCommand(&s), healthcheckCommand(&s), versionCommand())
+		topicCommand(&s), tasksCommand(&s), parkedCommand(&s), dataCommand(&s), auditCommand(&s), healthcheckCommand(&s),
+		versionCommand())
 	cli.Complete(root, s.completeTopics)
 	return root
 }

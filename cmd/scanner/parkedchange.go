@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/admin"
+	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/shard"
 )
@@ -74,6 +76,7 @@ such task or topic.
 	cmd.Flags().BoolVar(&v.sel.all, "all", false, "all parked tasks of the topic that the other flags select")
 	v.sel.register(cmd)
 	v.confirm.Register(cmd)
+	registerAs(cmd)
 	return cmd
 }
 
@@ -81,11 +84,11 @@ func (v *parkedVerb) run(cmd *cobra.Command, s *settings) error {
 	if err := v.check(cmd, time.Now()); err != nil {
 		return err
 	}
-	return s.withStore(func(store *shard.Store) error { return v.work(cmd, store) })
+	return s.withStore(func(store *shard.Store) error { return v.work(cmd, s, store) })
 }
 
 // work carries out the verb, after asking if it has to.
-func (v *parkedVerb) work(cmd *cobra.Command, store *shard.Store) error {
+func (v *parkedVerb) work(cmd *cobra.Command, s *settings, store *shard.Store) error {
 	bar := cli.Progress{Out: cmd.ErrOrStderr(), Name: v.name}
 	parked := admin.Parked{
 		Topic: store.Topic(v.sel.topic), Filter: v.sel.filter, Limit: v.limit, Rate: v.rate,
@@ -100,7 +103,7 @@ func (v *parkedVerb) work(cmd *cobra.Command, store *shard.Store) error {
 		return err
 	}
 	bar.Said = time.Now() // a short pass prints no line
-	n, err := v.change(parked, cmd.Context(), v.sel.id)
+	n, err := v.audited(cmd, s, parked)
 	bar.Finish()
 	if cmd.Context().Err() != nil {
 		err = errors.New("interrupted; what was " + v.done + " stays so")
@@ -110,6 +113,26 @@ func (v *parkedVerb) work(cmd *cobra.Command, store *shard.Store) error {
 		return err
 	}
 	return errors.Join(printChanged(cmd.OutOrStdout(), v.sel.format.Format, v.done, n, left), err)
+}
+
+// audited changes the tasks, with an audit entry.
+func (v *parkedVerb) audited(cmd *cobra.Command, s *settings, p admin.Parked) (changed int, err error) {
+	which := cmp.Or(strings.TrimSpace(p.Filter.String()), "all")
+	if v.sel.id != "" {
+		which = named(v.sel.id)
+	}
+	e := bulk.Entry{Topic: v.sel.topic, Filter: which}
+	_, err = s.audited(cmd, p.Topic.Store(), e, func() (n bulk.Counts, err error) {
+		changed, err = v.change(p, cmd.Context(), v.sel.id)
+		n.Changed = int64(changed)
+		var left *admin.LeftError
+		if errors.As(err, &left) {
+			n.Failed = int64(left.Tasks)
+		}
+		n.Matched = n.Changed + n.Failed
+		return n, err
+	})
+	return changed, err
 }
 
 // check validates the command line.

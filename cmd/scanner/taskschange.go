@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,6 +126,7 @@ such task or topic.`,
 	f.BoolVar(&v.dry, "dry-run", false, "print how many tasks it would change; change none")
 	f.VarP(&v.format, "output", "o", "how to print")
 	v.confirm.Register(cmd)
+	registerAs(cmd)
 	return cmd
 }
 
@@ -139,7 +142,7 @@ func (v *tasksVerb) run(cmd *cobra.Command, s *settings) error {
 		if err := v.ask(cmd); err != nil {
 			return err
 		}
-		return v.work(cmd)
+		return v.work(cmd, s)
 	})
 }
 
@@ -253,12 +256,15 @@ func (v *tasksVerb) tell(cmd *cobra.Command) error {
 }
 
 // work carries out the verb.
-func (v *tasksVerb) work(cmd *cobra.Command) error {
+func (v *tasksVerb) work(cmd *cobra.Command, s *settings) error {
 	bar := cli.Progress{Out: cmd.ErrOrStderr(), Name: string(v.verb), Said: time.Now()} // a short one prints no line
-	n, err := bulk.Run(cmd.Context(), v.change, v.selected, func(n bulk.Counts) {
+	show := func(n bulk.Counts) {
 		bar.Show(n.Changed, max(v.total, n.Changed), func() string {
 			return fmt.Sprintf("%s: %d of %d tasks so far, %d skipped", v.verb, n.Changed, n.Matched, n.Skipped)
 		})
+	}
+	n, err := s.audited(cmd, v.change.Topic.Store(), v.entry(), func() (bulk.Counts, error) {
+		return bulk.Run(cmd.Context(), v.change, v.selected, show)
 	})
 	bar.Finish()
 	if cmd.Context().Err() != nil {
@@ -271,6 +277,23 @@ func (v *tasksVerb) work(cmd *cobra.Command) error {
 		err = fmt.Errorf("%w; go on with --resume %s", err, bulk.OpText(v.change.Op))
 	}
 	return errors.Join(v.print(cmd.OutOrStdout(), n), err)
+}
+
+// entry says in an audit entry what is changed.
+func (v *tasksVerb) entry() bulk.Entry {
+	e := bulk.Entry{Topic: v.topic, Filter: cmp.Or(strings.TrimSpace(v.selected.String()), "all")}
+	if len(v.selected.IDs) > 0 {
+		e.Filter = named(v.selected.IDs...)
+	}
+	for _, flag := range [][2]string{{"--in", v.in}, {"--at", v.at}, {"--by", v.by}} {
+		if flag[1] != "" {
+			e.Command = flag[0] + " " + flag[1]
+		}
+	}
+	if n := v.change.Limit; n > 0 {
+		e.Filter += fmt.Sprintf(", at most %d", n)
+	}
+	return e
 }
 
 // print prints what was changed.

@@ -15,7 +15,7 @@ import (
 )
 
 // TestAnOperatorsRightsAreEnough: the user of deploy/redis/operator.acl makes each change,
-// also while the shard count changes.
+// also while the shard count changes, and audits it.
 func TestAnOperatorsRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	server := servertest.RedisWithUsers(t, filepath.Join("..", "..", "deploy", "redis"))
@@ -37,4 +37,9 @@ func TestAnOperatorsRightsAreEnough(t *testing.T) {
 			s.run(Change{Verb: verb, By: time.Hour}, Filter{}, Counts{Matched: 20, Changed: 20})
 		}
 	}
+	_, err = Audited(t.Context(), store, Entry{Command: "tasks cancel"}, func() (Counts, error) { return Counts{}, nil })
+	check.OK(t, err)
+	entries, err := Audit(t.Context(), store, "")
+	check.OK(t, err)
+	check.Equal(t, "entries", len(entries), 1)
 }

@@ -60,7 +60,7 @@ func roles() []role {
 		{
 			name: "operator",
 			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note",
-				"retime", "accept_identity"},
+				"retime", "audit", "accept_identity"},
 			// ping and info are for scanner doctor.
 			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "hset", "hdel",
 				"zcard", "zrange",
@@ -70,7 +70,7 @@ func roles() []role {
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*",
 				"~duefleet:history:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:identity",
-				"~duefleet:holds", "%R~duefleet:fleet",
+				"~duefleet:holds", "~duefleet:audit", "%R~duefleet:fleet",
 				"%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},
 		},
