@@ -25,7 +25,6 @@ func newTrialAlone(t *testing.T) (*trial, *kept) {
 // fullRedis: new tasks are refused, and stored ones are delivered.
 func fullRedis(t *testing.T) {
 	tr, k := newTrialAlone(t)
-	tr.schedule("1h")
 	check.OK(t, k.admin.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
 	tr.finds("redis.memory", "fail", "refuses new tasks", "fleet")
 	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"redis_full"}, Exit: 4, Doctor: 1, Connect: 1,
@@ -45,7 +44,7 @@ func emptiedRedis(t *testing.T) {
 	tr.says(advice, "then run scanner data accept")
 	tr.run("scanner data accept --yes --config " + tr.config)
 	tr.awaitHealthy()
-	tr.schedule("0s")
+	tr.schedule("1h")
 	tr.heals()
 }
 

@@ -175,7 +175,7 @@ func (tr *trial) awaitHealthy() {
 func (tr *trial) heals() {
 	tr.t.Helper()
 	tr.awaitHealthy()
-	for _, id := range tr.tasks[:min(3, len(tr.tasks))] {
+	for _, id := range tr.tasks[:3] {
 		tr.producer("reschedule", id, "--in", "0s")
 	}
 	ch := servertest.Channel(tr.t, tr.settings.RabbitMQURL)
