@@ -25,8 +25,8 @@ func mistyped(t *testing.T) (tr *trial, advice string) {
 	tr.schedule("0s")
 	advice = tr.finds("topic orders document", "fail", "orders:2: decl: unknown key")["topic orders document"]
 	// check reads the documents too
-	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"document_refused orders"}, Exit: 4, Doctor: 1, Connect: 1,
-		Ready: []int{200, 200}, Metrics: []string{"document_refused orders"}})
+	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"document_refused orders"}, Exit: 4, Doctor: 1,
+		Connect: 1, Ready: []int{200, 200}, Metrics: []string{"document_refused orders"}})
 	return tr, advice
 }
 
@@ -172,13 +172,14 @@ func strayScanner(t *testing.T) {
 	tr.schedule("0s")
 	tr.says(tr.finds("fleet source", "fail", "takes its settings from file")["fleet source"],
 		"give it the source of the others, or stop it")
-	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"other_source"}, Exit: 4, Doctor: 1, Ready: []int{200, 200}})
+	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"other_source"}, Exit: 4, Doctor: 1,
+		Ready: []int{200, 200}})
 	if code, err := stray.Stop(wait.Context(t)); err != nil || code != 0 {
 		t.Fatalf("the scanner ended with code %d, %v", code, err)
 	}
 	tr.heals()
 }
-
+// loginRefused is for a Redis that refuses the user of scanners and operators.
 // loginRefused is what the tools say if Redis refuses the user of scanners and operators.
 func loginRefused() verdicts {
 	return verdicts{Exit: 1, Doctor: 1, Connect: 1, Ready: []int{503, 503},

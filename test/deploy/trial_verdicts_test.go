@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// verdicts is what all tools say about a fleet at one time.
+// verdicts has the answers of all tools about a fleet, at one time.
 type verdicts struct {
 	// Status is the verdict of `scanner status`, Problems the kinds and topics there that
 	// are more than a notice, and Exit the code of --exit-code.
