@@ -179,8 +179,8 @@ func strayScanner(t *testing.T) {
 	}
 	tr.heals()
 }
+
 // loginRefused is for a Redis that refuses the user of scanners and operators.
-// loginRefused is what the tools say if Redis refuses the user of scanners and operators.
 func loginRefused() verdicts {
 	return verdicts{Exit: 1, Doctor: 1, Connect: 1, Ready: []int{503, 503},
 		Metrics: []string{"redis_refuses", "redis_refuses orders"}}
