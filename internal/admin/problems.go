@@ -37,8 +37,12 @@ func (s *Status) judge(now time.Time, topic string) {
 }
 
 // fleetProblems returns what is wrong with the list of members: nobody lives, or some of
-// them died and were not replaced.
+// them died and were not replaced. If nobody can write the list, it returns that alone.
 func (s *Status) fleetProblems(live int) []problem.Problem {
+	if len(s.replicas) > 0 {
+		return []problem.Problem{problem.New(problem.RedisRefuses, "", "redis at "+s.replicas[0].String()+
+			": no scanner can work; set redis.addrs to the master")}
+	}
 	if live == 0 {
 		return []problem.Problem{problem.New(problem.NoScanner, "", "no scanner runs")}
 	}

@@ -27,6 +27,8 @@ type Status struct {
 	Problems []problem.Problem `json:"problems"`
 	Topics   []TopicStatus     `json:"topics"`
 	Fleet    []balance.Member  `json:"fleet"`
+
+	replicas []shard.Replica // servers that take no writes; empty while scanners live
 }
 
 // TopicStatus is the status of one topic.
@@ -166,6 +168,11 @@ func (r *Reader) Read(ctx context.Context, topic string) (Status, error) {
 		s.Topics = append(s.Topics, t)
 	}
 	maps.DeleteFunc(r.orphans, func(name string, _ orphans) bool { return !slices.Contains(known, name) })
+	if len(balance.Live(s.Fleet)) == 0 { // perhaps because no scanner can write
+		if s.replicas, err = r.Store.Replicas(ctx); err != nil && !shard.Definite(err) {
+			return s, err
+		}
+	}
 	s.judge(time.Now(), topic)
 	for i := range s.Fleet { // they are in the topics and in the problems
 		s.Fleet[i].Topics, s.Fleet[i].Problems = nil, nil

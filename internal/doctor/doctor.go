@@ -194,13 +194,13 @@ func once(findings []Finding) (all []Finding) {
 }
 
 // Connect checks only whether each server answers, with the user, password and TLS of the
-// settings.
+// settings, and takes new tasks.
 func Connect(ctx context.Context, p Target) []Finding {
 	ctx, cancel := limited(ctx, askLimit)
 	defer cancel()
 	nodes, docs, brokers := &report{}, &report{}, &report{}
 	parts := []part{
-		{redisConnection, nodes, func(ctx context.Context, r *report) func() { p.reachRedis(ctx, r); return nil }},
+		{redisConnection, nodes, func(ctx context.Context, r *report) func() { p.reachWritable(ctx, r); return nil }},
 		{"rabbitmq.connection", brokers, func(ctx context.Context, r *report) func() {
 			p.reachRabbitMQ(ctx, r).close(ctx) // it has answered, and nothing else was asked
 			return nil

@@ -86,6 +86,39 @@ func (p Target) reachRedis(ctx context.Context, r *report) []node {
 	return nodes
 }
 
+// reachWritable checks that Redis answers and takes new tasks. It says nothing of a server
+// that hides INFO.
+func (p Target) reachWritable(ctx context.Context, r *report) {
+	for _, n := range p.reachRedis(ctx, r) {
+		text, err := n.Info(ctx, "memory", "replication").Result()
+		if err != nil {
+			continue
+		}
+		info := shard.ParseInfo(text)
+		if used, limit := memory(info); limit > 0 && used >= limit && info["maxmemory_policy"] == "noeviction" {
+			examineMemory(r, n, info)
+		}
+		examineRole(r, n, info)
+	}
+}
+
+// memory returns how many bytes a server uses, and its maxmemory; 0: none.
+func memory(info map[string]string) (used, limit float64) {
+	used, _ = strconv.ParseFloat(info["used_memory"], 64)
+	limit, _ = strconv.ParseFloat(info["maxmemory"], 64)
+	return used, limit
+}
+
+// examineRole reports whether a server takes writes.
+func examineRole(r *report, n node, info map[string]string) (writable bool) {
+	replica, yes := shard.ReplicaOf(n.addr, info)
+	if yes {
+		r.fail(redisRole, fmt.Sprintf("set redis.addrs to %s, or redis.master_name and redis.addrs to the sentinels",
+			replica.Master), "%s", replica)
+	}
+	return !yes
+}
+
 // nodes returns the masters of a cluster, or the one server.
 func (p Target) nodes(ctx context.Context) ([]node, error) {
 	cluster, ok := p.redis.(*redis.ClusterClient)
@@ -166,10 +199,7 @@ func (p Target) examineNode(ctx context.Context, r *report, n node) {
 		return
 	}
 	info := shard.ParseInfo(text)
-	if info["role"] == "slave" {
-		master := net.JoinHostPort(info["master_host"], info["master_port"])
-		r.fail(redisRole, fmt.Sprintf("set redis.addrs to %s, or redis.master_name and redis.addrs to the sentinels", master),
-			"%s is a replica of %s, and takes no writes", n.addr, master)
+	if !examineRole(r, n, info) {
 		return
 	}
 	major, _, _ := strings.Cut(info["redis_version"], ".")
@@ -186,8 +216,7 @@ func (p Target) examineNode(ctx context.Context, r *report, n node) {
 
 func examineMemory(r *report, n node, info map[string]string) {
 	policy := info["maxmemory_policy"]
-	used, _ := strconv.ParseFloat(info["used_memory"], 64)
-	limit, _ := strconv.ParseFloat(info["maxmemory"], 64)
+	used, limit := memory(info)
 	if policy == "noeviction" {
 		r.ok("redis.eviction", "%s evicts nothing", n.addr)
 	} else {
@@ -198,6 +227,9 @@ func examineMemory(r *report, n node, info map[string]string) {
 	case limit == 0:
 		r.info("redis.memory", "%s has no maxmemory, and uses %s; with one it would refuse tasks before the kernel kills it",
 			n.addr, info["used_memory_human"])
+	case used >= limit:
+		r.fail("redis.memory", n.cli("CONFIG SET maxmemory BYTES"), "%s uses %s of %s, and refuses new tasks", n.addr,
+			info["used_memory_human"], info["maxmemory_human"])
 	case used > fullShare*limit:
 		r.warn("redis.memory", n.cli("CONFIG SET maxmemory BYTES"), "%s uses %s of %s: soon new tasks are refused", n.addr,
 			info["used_memory_human"], info["maxmemory_human"])

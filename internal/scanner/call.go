@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/task"
@@ -149,6 +150,12 @@ func (w *worker) outage(ctx context.Context, node, operation string, err error) 
 // recovered notes that a node serves this worker.
 func (w *worker) recovered(ctx context.Context, node string) { w.outages.end(ctx, w, node) }
 
+// outage is why Redis doesn't serve a worker.
+type outage struct {
+	kind problem.Kind
+	why  string
+}
+
 // outages are the nodes that don't serve a worker.
 type outages struct {
 	mu     sync.Mutex
@@ -160,7 +167,7 @@ func (o *outages) begin(ctx context.Context, w *worker, node, operation string, 
 	why := redisText(err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	w.topic.health.outage.Store(&why)
+	w.topic.health.outage.Store(&outage{kindOfRedis(err), why})
 	if !o.silent[node] {
 		o.silent[node] = true
 		w.topic.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error",

@@ -236,7 +236,7 @@ func (t *topic) routeProblems() []problem.Problem {
 func (t *topic) redisProblems() []problem.Problem {
 	kind, why := problem.RedisRefuses, t.health.refusals.denied()
 	if outage := t.health.outage.Load(); outage != nil {
-		kind, why = problem.RedisUnreachable, *outage
+		kind, why = outage.kind, outage.why
 	}
 	if why == "" {
 		return nil

@@ -26,7 +26,7 @@ type topicHealth struct {
 	// unsettled logs that an outcome wasn't written to Redis.
 	unsettled *ratelog.Logger
 
-	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: no worker does.
+	outage   atomic.Pointer[outage] // why a worker waits for Redis; nil: no worker does.
 	refusals refusals               // of claims and moves by shard, of other operations under everyShard.
 	worked   sync.Map               // has the key of each operation that succeeded when it was last tried.
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +99,35 @@ func (s *Store) eachMaster(ctx context.Context, do func(context.Context, *redis.
 		return rdb.ForEachMaster(ctx, do)
 	}
 	return errors.New("can't list the servers of a client of this type")
+}
+
+// Replica is a server that takes no writes, and its master.
+type Replica struct{ Addr, Master string }
+
+// String says so, for operators.
+func (r Replica) String() string {
+	return r.Addr + " is a replica of " + r.Master + ", and takes no writes"
+}
+
+// ReplicaOf returns the replica that INFO of the server at addr shows. It returns false for a
+// master.
+func ReplicaOf(addr string, info map[string]string) (Replica, bool) {
+	return Replica{addr, net.JoinHostPort(info["master_host"], info["master_port"])}, info["role"] == "slave"
+}
+
+// Replicas returns the servers that take no writes, although keys are read from them.
+func (s *Store) Replicas(ctx context.Context) (found []Replica, err error) {
+	var mu sync.Mutex
+	err = s.eachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
+		text, err := server.Info(ctx, "replication").Result()
+		if r, yes := ReplicaOf(server.Options().Addr, ParseInfo(text)); err == nil && yes {
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, r)
+		}
+		return err
+	})
+	return found, wrapIf(err, "ask Redis for its role")
 }
 
 // warningsOf reads INFO of one server. The text is "" for a safe setting.

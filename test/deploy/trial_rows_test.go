@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -22,7 +23,11 @@ func mistyped(t *testing.T) (tr *trial, advice string) {
 	tr = newTrial(t, newSettings(t))
 	putDocument(t, tr.settings, "orders", "shards: 2\ndecl: {queue: orders.due, queue_type: classic}\n")
 	tr.schedule("0s")
-	return tr, tr.finds("topic orders document", "fail", "orders:2: decl: unknown key")["topic orders document"]
+	advice = tr.finds("topic orders document", "fail", "orders:2: decl: unknown key")["topic orders document"]
+	// check reads the documents too
+	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"document_refused orders"}, Exit: 4, Doctor: 1,
+		Connect: 1, Ready: []int{200, 200}, Metrics: []string{"document_refused orders"}})
+	return tr, advice
 }
 
 func mistypedDocument(t *testing.T) {
@@ -43,6 +48,7 @@ func forgottenPause(t *testing.T) {
 	tr.run("scanner topic pause orders --config " + tr.config)
 	tr.schedule("0s")
 	advice := tr.finds("topic orders paused", "warn", "paused: nothing is delivered, and 3 tasks are due")
+	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"topic_paused orders"}, Exit: 4, Ready: []int{200, 200}})
 	tr.run(tr.advised(advice["topic orders paused"], "scanner topic resume orders"))
 	tr.heals()
 }
@@ -57,6 +63,8 @@ func lostBinding(t *testing.T) {
 	tr.schedule("0s")
 	advice := tr.finds("topic orders binding", "fail", "no queue is bound to exchange orders for key orders",
 		"topic orders parked")
+	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"tasks_parked orders"}, Exit: 4, Doctor: 1,
+		Ready: []int{200, 200}})
 	line := tr.advised(advice["topic orders binding"], "rabbitmqadmin ")
 	words := regexp.MustCompile(`declare binding source=(\S+) destination=(\S+) routing_key=(\S+)$`).FindStringSubmatch(line)
 	if words == nil {
@@ -78,6 +86,7 @@ func noScanner(t *testing.T) {
 	if want := "scanner run --config " + tr.config; advice != want {
 		t.Errorf("the advice is %q, want %q", advice, want)
 	}
+	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"no_scanner"}, Exit: 4, Doctor: 1})
 	tr.start()
 	tr.heals()
 }
@@ -95,6 +104,8 @@ func brokerWithoutMemory(t *testing.T) {
 	tr.schedule("0s")
 	tr.says(tr.finds("rabbitmq.connection", "fail", "low on memory")["rabbitmq.connection"],
 		"free disk space or memory on the broker's machine")
+	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"rabbitmq_blocked orders"}, Exit: 4, Doctor: 1, Connect: 1,
+		Ready: []int{503, 503}, Metrics: []string{"rabbitmq_blocked orders"}})
 	watermark("0.6")
 	tr.heals()
 }
@@ -107,6 +118,8 @@ func evictingRedis(t *testing.T) {
 	check.OK(t, k.admin.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	tr.schedule("0s")
 	advice := tr.finds("redis.eviction", "fail", "allkeys-lru")["redis.eviction"]
+	// a notice: tasks may be lost, and all are served
+	tr.tell(verdicts{Status: problem.Healthy, Doctor: 1, Ready: []int{200, 200}})
 	tr.run(tr.advised(advice, "redis-cli "))
 	tr.says(advice, "; then CONFIG REWRITE")
 	k.ask("CONFIG", "REWRITE")
@@ -125,6 +138,8 @@ func newerRecords(t *testing.T) {
 	tr.schedule("0s")
 	advice := tr.finds("topic orders records", "fail", "3 tasks are due and lie still")["topic orders records"]
 	tr.says(advice, "run scanners of the version that wrote them again")
+	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"records_unreadable orders"}, Exit: 4, Doctor: 1,
+		Ready: []int{200, 200}})
 	tr.stop()
 	tr.rewrite(tr.tasks[3:6], func(record []byte) { record[0] -= format })
 	tr.start()
@@ -157,10 +172,18 @@ func strayScanner(t *testing.T) {
 	tr.schedule("0s")
 	tr.says(tr.finds("fleet source", "fail", "takes its settings from file")["fleet source"],
 		"give it the source of the others, or stop it")
+	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"other_source"}, Exit: 4, Doctor: 1,
+		Ready: []int{200, 200}})
 	if code, err := stray.Stop(wait.Context(t)); err != nil || code != 0 {
 		t.Fatalf("the scanner ended with code %d, %v", code, err)
 	}
 	tr.heals()
+}
+
+// loginRefused is for a Redis that refuses the user of scanners and operators.
+func loginRefused() verdicts {
+	return verdicts{Exit: 1, Doctor: 1, Connect: 1, Ready: []int{503, 503},
+		Metrics: []string{"redis_refuses", "redis_refuses orders"}}
 }
 
 func forgottenUsers(t *testing.T) {
@@ -170,6 +193,7 @@ func forgottenUsers(t *testing.T) {
 	k.restart()
 	tr.schedule("0s")
 	tr.says(tr.finds("redis.connection", "fail", "WRONGPASS")["redis.connection"], "docs/deploy.md, Rights")
+	tr.tell(loginRefused())
 	k.documented("sed ")
 	k.documented("redis-cli CONFIG REWRITE")
 	tr.heals()
@@ -184,6 +208,7 @@ func oldBinding(t *testing.T) {
 	tr.schedule("0s")
 	advice := tr.finds("topic orders old queue", "warn",
 		"queue orders.due, which an earlier document declared, is still there")["topic orders old queue"]
+	tr.tell(verdicts{Status: problem.Healthy, Ready: []int{200, 200}})
 	tr.run(tr.advised(advice, "scanner topic set orders --unbind-old"))
 	tr.says(advice, "then delete orders.due when it is empty")
 	ch := servertest.Channel(t, tr.settings.RabbitMQURL)
@@ -204,6 +229,8 @@ func missingRight(t *testing.T) {
 	k.ask("ACL", "SETUSER", "duefleet-scanner", "-zrangebyscore")
 	tr.schedule("0s")
 	advice := tr.finds("redis.rights", "fail", "user duefleet-scanner may not run zrangebyscore")["redis.rights"]
+	// status, too, needs the right
+	tr.tell(verdicts{Exit: 1, Doctor: 1, Ready: []int{503, 503}, Metrics: []string{"redis_refuses orders"}})
 	tr.run(tr.advised(advice, "redis-cli "))
 	tr.heals()
 }
@@ -224,6 +251,7 @@ func wrongPassword(t *testing.T) {
 	k.ask("CLIENT", "KILL", "USER", "duefleet-scanner")
 	tr.schedule("0s")
 	tr.says(tr.finds("redis.connection", "fail", "WRONGPASS")["redis.connection"], "the password in "+file)
+	tr.tell(loginRefused())
 	put("least")
 	tr.heals()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -16,7 +17,8 @@ import (
 )
 
 // TestTrial breaks a healthy fleet in one way after the other. Each time doctor names
-// exactly one cause, its advice fixes it, and every stored task is delivered.
+// exactly one cause, its advice fixes it, and every stored task is delivered. Before, during
+// and after the fault all tools agree; see verdicts.
 func TestTrial(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -35,6 +37,11 @@ func TestTrial(t *testing.T) {
 		"an old queue that is still bound":      oldBinding,
 		"a right that the scanners lack":        missingRight,
 		"a wrong password in password_file":     wrongPassword,
+		"a full Redis":                          fullRedis,
+		"a Redis that lost its data":            emptiedRedis,
+		"a Redis that became a replica":         replica,
+		"a scanner that died":                   deadScanner,
+		"an exchange of another type":           otherExchange,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,6 +167,7 @@ func (tr *trial) awaitHealthy() {
 		})
 		return f.code == 0 && gone && f.says("fleet", "ok", "2 scanners run", "")
 	})
+	tr.tell(verdicts{Status: problem.Healthy, Ready: []int{200, 200}})
 }
 
 // heals fails the test unless the fleet is healthy again and delivers every stored task,
