@@ -60,6 +60,8 @@ func TestEachVerbThatChangesTasksIsAudited(t *testing.T) {
 		{[]string{"parked", "replay", "orders", "--all", "--yes"}, "parked replay", "all", 0},
 		{[]string{"parked", "purge", "orders", "--reason", "no route", "--yes"}, "parked purge",
 			`with "no route" in its reason`, 0},
+		{[]string{"topic", "pause", "orders", "--in-redis", "--reason", "twice", "--no-wait"}, "topic pause --in-redis",
+			"twice", 0},
 	} {
 		if code, text := o.call(append(row.args, "--as", "ann")...); code != cli.Done {
 			t.Fatalf("%v: code %d, %s", row.args, code, text)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/admin"
+	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/topicconfig"
@@ -85,7 +86,7 @@ func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
 	}
 	pause := v.pause(cmd)
 	if v.inRedis {
-		return s.withStore(func(store *shard.Store) error { return v.hold(cmd, store.Topic(topic), pause) })
+		return s.withStore(func(store *shard.Store) error { return v.hold(cmd, s, store.Topic(topic), pause) })
 	}
 	err := withTopics(s, func(w topicWork) error {
 		assignments, warning, err := pause.Assignments(cmd.Context(), w.fleet, topic)
@@ -126,7 +127,7 @@ func (v *pauseVerb) tellHold(cmd *cobra.Command, store *shard.Store, topic strin
 }
 
 // hold pauses or resumes a topic in Redis alone.
-func (v *pauseVerb) hold(cmd *cobra.Command, t *shard.Topic, pause topicconfig.Pause) error {
+func (v *pauseVerb) hold(cmd *cobra.Command, s *settings, t *shard.Topic, pause topicconfig.Pause) error {
 	ctx := cmd.Context()
 	if _, err := t.Placement(ctx); err != nil {
 		return err
@@ -144,12 +145,17 @@ func (v *pauseVerb) hold(cmd *cobra.Command, t *shard.Topic, pause topicconfig.P
 			}
 			said += " until " + h.Until.UTC().Format(time.RFC3339)
 		}
-		if err := t.Hold(ctx, h); err != nil {
+		entry := bulk.Entry{Topic: t.Name(), Command: "--in-redis", Filter: h.Reason}
+		if _, err := s.audited(cmd, t.Store(), entry, func() (n bulk.Counts, err error) { return n, t.Hold(ctx, h) }); err != nil {
 			return err
 		}
 	} else {
-		was, err := t.EndHold(ctx)
-		if err != nil {
+		was := false
+		entry := bulk.Entry{Topic: t.Name(), Command: "--in-redis"}
+		if _, err := s.audited(cmd, t.Store(), entry, func() (n bulk.Counts, err error) {
+			was, err = t.EndHold(ctx)
+			return n, err
+		}); err != nil {
 			return err
 		}
 		if said = "not paused in Redis any more"; !was {
