@@ -75,8 +75,8 @@ func TestEachVerbThatChangesTasksIsAudited(t *testing.T) {
 			t.Errorf("%v: %v", row.args, e)
 		}
 	}
-	if n := len(o.audit()); n != 5 {
-		t.Errorf("%d entries, want 5", n)
+	if n := len(o.audit()); n != 6 {
+		t.Errorf("%d entries, want 6", n)
 	}
 	o.wants(cli.Done, "tasks cancel", "audit", "orders")
 	o.wants(cli.Done, "[]", "audit", "-o", "json", "--topic", "other")

@@ -146,7 +146,9 @@ func (v *pauseVerb) hold(cmd *cobra.Command, s *settings, t *shard.Topic, pause 
 			said += " until " + h.Until.UTC().Format(time.RFC3339)
 		}
 		entry := bulk.Entry{Topic: t.Name(), Command: "--in-redis", Filter: h.Reason}
-		if _, err := s.audited(cmd, t.Store(), entry, func() (n bulk.Counts, err error) { return n, t.Hold(ctx, h) }); err != nil {
+		if _, err := s.audited(cmd, t.Store(), entry, func() (bulk.Counts, error) {
+			return bulk.Counts{}, t.Hold(ctx, h)
+		}); err != nil {
 			return err
 		}
 	} else {
