@@ -121,7 +121,7 @@ func TestChartKnowsEveryKey(t *testing.T) {
 	keys := map[string]bool{}
 	addKeys(keys, "", want)
 	for key := range keys {
-		if strings.HasPrefix(key, "admin") || key == "shutdown_timeout" || key == "redis.password" ||
+		if strings.HasPrefix(key, "admin") || strings.HasPrefix(key, "console") || key == "shutdown_timeout" || key == "redis.password" ||
 			key == "rabbitmq.urls" || key == "consul.token" {
 			delete(keys, key)
 		}
