@@ -58,7 +58,7 @@ Exit codes:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule or get")
+			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule, get or serve")
 		},
 	}
 	var conn connection
@@ -71,6 +71,7 @@ Exit codes:
 		cancelCommand(&conn),
 		rescheduleCommand(&conn),
 		getCommand(&conn),
+		serveCommand(&conn),
 		cli.VersionCommand("producer", conn.print),
 	)
 	cli.Complete(root, conn.completeTopics)

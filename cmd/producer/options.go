@@ -33,21 +33,3 @@ func (o *optionFlags) read() (task.Options, error) {
 	}
 	return o.Options, nil
 }
-
-// optionsOutput holds the options that get prints: those that the task has.
-type optionsOutput struct {
-	RoutingKey    string `json:"routing_key,omitempty"`
-	Priority      uint8  `json:"priority,omitempty"`
-	Expiration    string `json:"expiration,omitempty"`
-	CorrelationID string `json:"correlation_id,omitempty"`
-	ReplyTo       string `json:"reply_to,omitempty"`
-}
-
-func newOptionsOutput(o task.Options) optionsOutput {
-	out := optionsOutput{RoutingKey: o.RoutingKey, Priority: o.Priority, CorrelationID: o.CorrelationID,
-		ReplyTo: o.ReplyTo}
-	if o.Expiration > 0 {
-		out.Expiration = o.Expiration.String()
-	}
-	return out
-}

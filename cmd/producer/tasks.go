@@ -8,14 +8,13 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/duetime"
+	"github.com/duefleet/duefleet/internal/httpapi"
 	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -279,72 +278,20 @@ type dueOutput struct {
 }
 
 func newDueOutput(r *ndjson.Request, due time.Time) dueOutput {
-	return dueOutput{named: newNamed(r), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.Verb,
+	return dueOutput{named: newNamed(r), Due: duetime.Text(due), DueMillis: due.UnixMilli(), verb: r.Verb,
 		past: ndjson.Past(r.When, due)}
 }
 
 func (o dueOutput) text() string { return fmt.Sprintf("%sd %s, due %s", o.verb, o.named, o.Due) }
 
-// getOutput is the output of get. Times are RFC 3339, and Unix milliseconds under the
-// name with _ms.
+// getOutput is the output of get.
 type getOutput struct {
 	named
-	State           task.State `json:"state"`
-	Due             string     `json:"due"`
-	DueMillis       int64      `json:"due_ms"`
-	FirstDue        string     `json:"first_due"`
-	FirstDueMillis  int64      `json:"first_due_ms"`
-	Scheduled       string     `json:"scheduled"`
-	ScheduledMillis int64      `json:"scheduled_ms"`
-	// NextAttempt is the end of a lease or of a backoff. It is absent if the next attempt
-	// is at the due time, and for parked tasks.
-	NextAttempt string `json:"next_attempt,omitempty"`
-	// Attempts is how often the broker returned or refused the task.
-	Attempts    int               `json:"attempts"`
-	Redelivered bool              `json:"redelivered"`
-	ContentType string            `json:"content_type"`
-	Headers     map[string]string `json:"headers"`
-	optionsOutput
-	// AMQP is the message of a task that came through the topic's intake.
-	AMQP *amqpmsg.View `json:"amqp,omitempty"`
-	// Payload is present if the payload is valid UTF-8, else PayloadBase64.
-	Payload       *string `json:"payload,omitempty"`
-	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
-	// Reason is why the task was parked or last released.
-	Reason string `json:"reason,omitempty"`
+	httpapi.View
 }
 
 func newGetOutput(name named, s producer.Stored) getOutput {
-	out := getOutput{
-		named:           name,
-		State:           s.State,
-		Due:             formatTime(s.Due),
-		DueMillis:       s.Due.UnixMilli(),
-		FirstDue:        formatTime(s.FirstDue),
-		FirstDueMillis:  s.FirstDue.UnixMilli(),
-		Scheduled:       formatTime(s.Scheduled),
-		ScheduledMillis: s.Scheduled.UnixMilli(),
-		Attempts:        max(s.Attempt-1, 0),
-		Redelivered:     s.Redelivered,
-		ContentType:     s.ContentType,
-		Headers:         s.Headers,
-		optionsOutput:   newOptionsOutput(s.Options),
-		AMQP:            amqpmsg.NewView(s.AMQP),
-		Reason:          s.Reason,
-	}
-	if out.Headers == nil {
-		out.Headers = map[string]string{}
-	}
-	if s.State != task.Parked && !s.NextAttempt.IsZero() && s.NextAttempt.Sub(s.Due).Abs() >= time.Millisecond {
-		out.NextAttempt = formatTime(s.NextAttempt)
-	}
-	if utf8.Valid(s.Payload) {
-		text := string(s.Payload)
-		out.Payload = &text
-	} else {
-		out.PayloadBase64 = s.Payload
-	}
-	return out
+	return getOutput{name, httpapi.NewView(s)}
 }
 
 // text is the JSON on several lines.
@@ -353,9 +300,6 @@ func (o getOutput) text() string {
 	_ = cli.PrintJSON(&text, o, "  ") // can't fail
 	return strings.TrimSuffix(text.String(), "\n")
 }
-
-// formatTime formats a time as RFC 3339 to the millisecond, the resolution of due times.
-func formatTime(t time.Time) string { return t.UTC().Format(duetime.Format) }
 
 // pastDue is how far in the past a due time may be without a message. Clocks that differ
 // and a slow start explain some seconds; if it is more, the user may have meant another

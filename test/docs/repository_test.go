@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/consumer"
+	"github.com/duefleet/duefleet/internal/httpapi"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/producer"
@@ -188,8 +189,14 @@ func readMetrics(t *testing.T) map[string]bool {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := producer.New(producer.Config{
+	client, err := producer.New(producer.Config{
 		Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}, Registerer: all,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := httpapi.New(httpapi.Config{
+		Listen: "127.0.0.1:0", Tasks: client, MaxPayload: 1, Registerer: all, Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+const testToken = "0123456789abcdef0123456789abcdef"
+
+// served is a running `producer serve`.
+type served struct {
+	cmd         *exec.Cmd
+	log         *wait.Log
+	addr, admin string
+}
+
+// serve starts the server with a token for client shop, and waits until it listens.
+func (c *sandbox) serve(args ...string) *served {
+	c.t.Helper()
+	const all = "schedule, get, reschedule, cancel"
+	tokens := fmt.Sprintf("clients: [{name: shop, sha256: [%x], topics: [orders], verbs: [%s]}]",
+		sha256.Sum256([]byte(testToken)), all)
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--tokens",
+		writeFile(c.t, "tokens.yaml", tokens)}, args...)
+	s := &served{cmd: command(c.t, []string{"DUEFLEET_LOG_LEVEL=debug"}, c.args(args...)...), log: &wait.Log{}}
+	s.cmd.Stderr = s.log
+	check.OK(c.t, s.cmd.Start())
+	c.t.Cleanup(func() { _, _ = s.cmd.Process.Kill(), s.cmd.Wait() })
+	line := regexp.MustCompile(`msg=serving listen=(\S+) admin=(\S+)`)
+	wait.For(c.t, "the server", func() bool { return line.MatchString(s.log.String()) })
+	found := line.FindStringSubmatch(s.log.String())
+	s.addr, s.admin = found[1], found[2]
+	return s
+}
+
+// stop sends SIGTERM, and wants the exit code 0.
+func (s *served) stop(t *testing.T) {
+	t.Helper()
+	check.OK(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the server ended with %v:\n%s", err, s.log)
+	}
+}
+
+// TestTheExamplesOfThePage: each curl command of docs/http.md works, and its answer has
+// the fields that the page shows.
+func TestTheExamplesOfThePage(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	s := c.serve()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "http.md"))
+	check.OK(t, err)
+	blocks := regexp.MustCompile("(?s)```bash\n(.*?)```(?:\n\n```json\n(.*?)```)?").FindAllStringSubmatch(string(page), -1)
+	check.Equal(t, "examples", len(blocks), 3)
+	for _, block := range blocks {
+		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-c", block[1])
+		cmd.Env = append(os.Environ(), "URL=http://"+s.addr, "TOKEN="+testToken)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s\n%v: %s", block[1], err, out)
+		}
+		for line := range strings.Lines(string(out)) {
+			var got, want map[string]any
+			check.OK(t, json.Unmarshal([]byte(line), &got))
+			if got["status"] != nil || got["topic"] != "orders" {
+				t.Errorf("%s\n%s", block[1], line)
+			}
+			if block[2] == "" {
+				continue
+			}
+			check.OK(t, json.Unmarshal([]byte(block[2]), &want))
+			if a, b := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(a, b) {
+				t.Errorf("the answer has %v, the page %v", a, b)
+			}
+		}
+	}
+	check.Equal(t, "payload", c.payload("o-1"), `{"order":1}`)
+	check.Equal(t, "stored", c.stored(), 1)
+	s.stop(t)
+	for _, forbidden := range []string{testToken, `"order"`, "order:1"} {
+		if strings.Contains(s.log.String(), forbidden) {
+			t.Errorf("the log has %q:\n%s", forbidden, s.log)
+		}
+	}
+}
+
+// TestServeIsReadyWhileRedisAnswers, and its metrics count requests.
+func TestServeIsReadyWhileRedisAnswers(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnRedis(t)
+	c := sandboxAt(t, server.Addr(), "duefleet")
+	s := c.serve()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	get := func(url string) (status int, body string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		check.OK(t, err)
+		req.Header.Set("Authorization", "Bearer "+testToken)
+		resp, err := client.Do(req)
+		check.OK(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		check.OK(t, err)
+		return resp.StatusCode, string(text)
+	}
+	ready := func() int { status, _ := get("http://" + s.admin + "/readyz"); return status }
+	wait.For(t, "readiness", func() bool { return ready() == 200 })
+	status, _ := get("http://" + s.addr + "/v1/topics/orders/tasks/a")
+	check.Equal(t, "status", status, 404)
+	_, metrics := get("http://" + s.admin + "/metrics")
+	if want := `duefleet_http_requests_total{client="shop",status="404",verb="get"} 1`; !strings.Contains(metrics, want) {
+		t.Errorf("metrics lack %s", want)
+	}
+	check.OK(t, server.Pause())
+	wait.For(t, "the outage", func() bool { return ready() == 503 })
+	check.OK(t, server.Resume())
+	wait.For(t, "readiness", func() bool { return ready() == 200 })
+	s.stop(t)
+}
+
+// TestServeTakesANewCertificate without a restart.
+func TestServeTakesANewCertificate(t *testing.T) {
+	t.Parallel()
+	cert, key := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+	trusted := writeCertificate(t, cert, key)
+	s := newSandbox(t).serve("--tls-cert", cert, "--tls-key", key)
+	ask := func() error {
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: trusted},
+		}}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.addr+"/", nil)
+		check.OK(t, err)
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return err
+	}
+	check.OK(t, ask())
+	trusted = writeCertificate(t, cert, key)
+	wait.For(t, "the new certificate", func() bool { return ask() == nil })
+	s.stop(t)
+}
+
+func writeCertificate(t *testing.T, cert, key string) *x509.CertPool {
+	t.Helper()
+	made, pool := servertest.Certificate(t)
+	der, err := x509.MarshalPKCS8PrivateKey(made.PrivateKey)
+	check.OK(t, err)
+	check.OK(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	check.OK(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]}), 0o600))
+	return pool
+}
+
+// TestServeRefusesWrongFlags with one line that names the flag.
+func TestServeRefusesWrongFlags(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--listen :9340":                        "--listen :9340: other machines can reach it, so --tokens is needed",
+		"--listen 0.0.0.0:1":                    "--tokens is needed",
+		"--listen 9340":                         "--listen \"9340\": must be host:port",
+		"--tls-cert a":                          "--tls-cert and --tls-key",
+		"--timeout 0":                           "--timeout: must be above 0",
+		"--max-connections 0":                   "--max-connections: must be 1 or more",
+		"--max-connections -1 --listen [::1]:0": "--max-connections: must be 1 or more",
+	} {
+		cmd := command(t, nil, append([]string{"serve"}, strings.Fields(args)...)...)
+		wantError(t, finish(t, cmd), 2, want)
+	}
+	cmd := command(t, nil, "serve", "--listen", "127.0.0.1:0", "--tokens", filepath.Join(t.TempDir(), "none.yaml"))
+	wantError(t, finish(t, cmd), 1, "none.yaml: no such file")
+}

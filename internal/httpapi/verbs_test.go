@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/check"
+)
+
+// TestATaskIsScheduledReadMovedAndCancelled, each with the answer that says so.
+func TestATaskIsScheduledReadMovedAndCancelled(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	const options = "&routing_key=eu&priority=3&expiration=5m&correlation_id=c&reply_to=r"
+	a := d.do("PUT", path("o-1")+"?at=2099-12-01T10:00:00Z"+options,
+		`{"order":1}`, "Content-Type: application/json", "X-Duefleet-Header-Tenant: Größe",
+		"traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	a.want(t, "schedule", 200, nil)
+	check.Equal(t, "answer", fmt.Sprint(a.body),
+		"map[due:2099-12-01T10:00:00.000Z due_ms:4.0998024e+12 id:o-1 topic:orders]")
+	s, _ := d.stored("o-1")
+	check.Equal(t, "payload", string(s.Payload), `{"order":1}`)
+	check.Equal(t, "content type", s.ContentType, "application/json")
+	check.Equal(t, "headers", fmt.Sprint(s.Headers),
+		"map[tenant:Größe traceparent:00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01]")
+	check.Equal(t, "options", fmt.Sprint(s.Options), "{eu 3 5m0s c r}")
+
+	a = d.do("GET", path("o-1"), "")
+	a.want(t, "get", 200, nil)
+	check.Equal(t, "state", a.body["state"], any("waiting"))
+	check.Equal(t, "payload", a.body["payload"], any(`{"order":1}`))
+	check.Equal(t, "ID", a.body["id"], any("o-1"))
+
+	a = d.do("PATCH", path("o-1")+"?in=1d", "")
+	a.want(t, "move", 200, nil)
+	s, _ = d.stored("o-1")
+	check.Equal(t, "due", a.body["due_ms"], any(float64(s.Due.UnixMilli())))
+	if in := time.Until(s.Due); in < 23*time.Hour || in > 25*time.Hour {
+		t.Errorf("due in %s", in)
+	}
+	a = d.do("DELETE", path("o-1"), "")
+	a.want(t, "cancel", 200, nil)
+	check.Equal(t, "cancelled", a.body["cancelled"], any(true))
+	for _, method := range []string{"GET", "DELETE", "PATCH"} {
+		query := map[string]string{"PATCH": "?in=1h"}[method]
+		a := d.do(method, path("o-1")+query, "")
+		a.want(t, method, 404, "not_found")
+		check.Equal(t, "done", a.body["done"], any("no"))
+	}
+}
+
+// TestAnIDMayHaveAnyCharacter: the path has it escaped.
+func TestAnIDMayHaveAnyCharacter(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	for escaped, id := range map[string]string{
+		"a%2Fb": "a/b", "%2E%2E": "..", "a+b%20c": "a+b c", "%2F%2F": "//", "%C3%A9": "é",
+	} {
+		d.do("PUT", path(escaped)+"?in=1h", "x").want(t, escaped, 200, nil)
+		if _, there := d.stored(id); !there {
+			t.Errorf("%q isn't stored", id)
+		}
+		a := d.do("GET", path(escaped), "")
+		check.Equal(t, "ID", a.body["id"], any(id))
+	}
+}
+
+// TestConditions: a PUT stores a task only if there is none, or only if there is one.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	d.do("PUT", path("a")+"?in=1h", "1", "If-Match: *").want(t, "nothing to replace", 412, "not_found")
+	d.do("PUT", path("a")+"?in=1h", "2", "If-None-Match: *").want(t, "absent", 201, nil)
+	d.do("PUT", path("a")+"?in=1h", "3", "If-None-Match: *").want(t, "present", 412, "exists")
+	s, _ := d.stored("a")
+	check.Equal(t, "payload", string(s.Payload), "2")
+	d.do("PUT", path("a")+"?in=1h", "4", "If-Match: *").want(t, "replaced", 200, nil)
+	s, _ = d.stored("a")
+	check.Equal(t, "payload", string(s.Payload), "4")
+}
+
+// refusal is a request with method, path and query, and the answer that it gets.
+type refusal struct {
+	request, body string
+	headers       []string
+	status        int
+	code, field   string
+}
+
+func bad(request, field string, headers ...string) refusal {
+	return refusal{request, "", headers, 400, "bad_request", field}
+}
+
+func invalid(request, field string, headers ...string) refusal {
+	return refusal{request, "", headers, 422, "invalid", field}
+}
+
+// TestRefusals: a request that breaks a rule gets the field and the rule, and does nothing.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	for name, r := range map[string]refusal{
+		"no due":              bad("PUT /a", "in, at"),
+		"two dues":            bad("PUT /a?in=1h&at=2099-12-01T10:00:00Z", "in, at"),
+		"no unit":             bad("PUT /a?in=30", "in"),
+		"seconds":             bad("PUT /a?at=1796119200", "at"),
+		"a blank from a plus": bad("PUT /a?at=2099-12-01T10:00:00+01:00", "at"),
+		"given twice":         bad("PUT /a?in=1h&in=2h", "in"),
+		"unknown parameter":   bad("PUT /a?in=1h&delay=2", `"delay"`),
+		"priority":            bad("PUT /a?in=1h&priority=256", "priority"),
+		"expiration":          bad("PUT /a?in=1h&expiration=0", "expiration"),
+		"a bad escape":        bad("PUT /a?in=%zz", "query"),
+		"an entity tag":       bad("PUT /a?in=1h", "If-Match", `If-Match: "1"`),
+		"a misspelled header": bad("PUT /a?in=1h", "X-Duefleet-Due", "X-Duefleet-Due: 1"),
+		"a header twice": bad("PUT /a?in=1h", "X-Duefleet-Header-A",
+			"X-Duefleet-Header-A: 1", "X-Duefleet-Header-A: 2"),
+		"a condition of a move": bad("PATCH /a?in=1h", "If-None-Match", "If-None-Match: *"),
+		"a due of a cancel":     bad("DELETE /a?in=1h", `"in"`),
+		"a body of a move":      {"PATCH /a?in=1h", "x", nil, 400, "bad_request", "body"},
+		"too far":               invalid("PUT /a?in=40000d", "due"),
+		"a long ID":             invalid("PUT /"+strings.Repeat("x", 256)+"?in=1h", "id"),
+		"an ID not in UTF-8":    invalid("PUT /%ff?in=1h", "id"),
+		"both conditions":       invalid("PUT /a?in=1h", "if_present", "If-Match: *", "If-None-Match: *"),
+		"a reserved header":     invalid("PUT /a?in=1h", "header key", "X-Duefleet-Header-X-Duefleet-Due: 1"),
+		"a large payload":       {"PUT /a?in=1h", strings.Repeat("x", 1001), nil, 413, "invalid", "payload"},
+		"compressed":            {"PUT /a?in=1h", "", []string{"Content-Encoding: gzip"}, 415, "encoding", ""},
+		"an unknown method":     {"POST /a?in=1h", "", nil, 405, "method", ""},
+		"a name of the server":  {"PUT /a?in=1h", "", []string{"Host: evil.example"}, 403, "forbidden", ""},
+	} {
+		method, rest, _ := strings.Cut(r.request, " ")
+		a := d.do(method, path(rest[1:]), r.body, r.headers...)
+		a.want(t, name, r.status, r.code)
+		field, _ := a.body["field"].(string)
+		check.Equal(t, name+": field", field, r.field)
+		check.Equal(t, name+": done", a.body["done"], any("no"))
+	}
+	d.do("PUT", "/v1/topics/or%20ders/tasks/a?in=1h", "").want(t, "a bad topic", 422, "invalid")
+	d.do("PUT", "/v1/topics/nobody/tasks/a?in=1h", "").want(t, "an unknown topic", 404, "unknown_topic")
+	d.do("PUT", "/v1/topics/orders/a?in=1h", "").want(t, "another path", 404, "no_such_path")
+	a := d.send("PUT", path("a")+"?in=1h", struct{ *strings.Reader }{strings.NewReader(strings.Repeat("x", 2000))})
+	a.want(t, "a large payload of unknown size", 413, "invalid")
+	check.Equal(t, "got", a.body["got"], any("more than 1000 bytes"))
+	if _, there := d.stored("a"); there {
+		t.Error("a refused request stored a task")
+	}
+}
