@@ -60,7 +60,7 @@ func roles() []role {
 		{
 			name: "operator",
 			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note",
-				"accept_identity"},
+				"retime", "accept_identity"},
 			// ping and info are for scanner doctor.
 			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "hset", "hdel",
 				"zcard", "zrange",
