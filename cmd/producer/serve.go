@@ -38,7 +38,8 @@ func serveCommand(conn *connection) *cobra.Command {
 		Use:   "serve",
 		Short: "Serves HTTP: any program schedules, with a token and an answer",
 		Long: `Serves HTTP: PUT, GET, PATCH and DELETE on /v1/topics/TOPIC/tasks/ID schedule, read,
-move and cancel a task. Each answer says whether the request took effect.
+move and cancel a task. POST on /v1/topics/TOPIC/tasks takes lines as pipe does, and
+answers each. Each answer says whether the request took effect.
 
 Without --tokens only this machine can reach the server. With --tokens each request needs
 a token of the file. The file and the certificate are read again when they change.
@@ -109,7 +110,7 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 		return err
 	}
 	api, err := httpapi.New(httpapi.Config{
-		Listen: flags.listen, Tasks: client, MaxPayload: conn.maxPayload, Tokens: flags.tokens, TLS: secure,
+		Listen: flags.listen, Tasks: client, Batches: client, MaxPayload: conn.maxPayload, Tokens: flags.tokens, TLS: secure,
 		MaxConnections: flags.maxConnections, Registerer: registry, Log: log,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -70,7 +71,7 @@ func TestTheExamplesOfThePage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "http.md"))
 	check.OK(t, err)
 	blocks := regexp.MustCompile("(?s)```bash\n(.*?)```(?:\n\n```json\n(.*?)```)?").FindAllStringSubmatch(string(page), -1)
-	check.Equal(t, "examples", len(blocks), 3)
+	check.Equal(t, "examples", len(blocks), 4)
 	for _, block := range blocks {
 		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-c", block[1])
 		cmd.Env = append(os.Environ(), "URL=http://"+s.addr, "TOKEN="+testToken)
@@ -81,7 +82,7 @@ func TestTheExamplesOfThePage(t *testing.T) {
 		for line := range strings.Lines(string(out)) {
 			var got, want map[string]any
 			check.OK(t, json.Unmarshal([]byte(line), &got))
-			if got["status"] != nil || got["topic"] != "orders" {
+			if got["code"] != nil || got["topic"] != "orders" {
 				t.Errorf("%s\n%s", block[1], line)
 			}
 			if block[2] == "" {
@@ -96,7 +97,7 @@ func TestTheExamplesOfThePage(t *testing.T) {
 	check.Equal(t, "payload", c.payload("o-1"), `{"order":1}`)
 	check.Equal(t, "stored", c.stored(), 1)
 	s.stop(t)
-	for _, forbidden := range []string{testToken, `"order"`, "order:1"} {
+	for _, forbidden := range []string{testToken, `{"order"`, "order:1"} {
 		if strings.Contains(s.log.String(), forbidden) {
 			t.Errorf("the log has %q:\n%s", forbidden, s.log)
 		}
@@ -187,4 +188,62 @@ func TestServeRefusesWrongFlags(t *testing.T) {
 	}
 	cmd := command(t, nil, "serve", "--listen", "127.0.0.1:0", "--tokens", filepath.Join(t.TempDir(), "none.yaml"))
 	wantError(t, finish(t, cmd), 1, "none.yaml: no such file")
+}
+
+// TestAKilledServerAndTheBatchAgain: each answered line is stored after the server was
+// killed in the middle. After the same batch was sent again, each task is stored once.
+func TestAKilledServerAndTheBatchAgain(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	s := c.serve()
+	const lines = 20_000
+	body := &strings.Builder{}
+	for n := range lines {
+		fmt.Fprintf(body, `{"verb":"schedule","id":"t-%d","in":"1h","payload":"x"}`+"\n", n)
+	}
+	post := func(s *served, answered func(n int)) (ids []string, err error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.addr+"/v1/topics/orders/tasks",
+			strings.NewReader(body.String()))
+		check.OK(t, err)
+		req.Header.Set("Authorization", "Bearer "+testToken)
+		req.Header.Set("Content-Type", "application/x-ndjson")
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		if err != nil {
+			return nil, err
+		}
+		defer resp.Body.Close()
+		for dec := json.NewDecoder(resp.Body); ; answered(len(ids)) {
+			var answer struct {
+				ID     string
+				Status int
+			}
+			if err := dec.Decode(&answer); err != nil {
+				return ids, err
+			}
+			check.Equal(t, "status", answer.Status, 200)
+			ids = append(ids, answer.ID)
+		}
+	}
+	ids, err := post(s, func(n int) {
+		if n == lines/10 {
+			check.OK(t, s.cmd.Process.Kill())
+		}
+	})
+	if errors.Is(err, io.EOF) || len(ids) < lines/10 || len(ids) == lines {
+		t.Fatalf("%d answers, then %v; want a cut", len(ids), err)
+	}
+	for _, id := range ids {
+		shard := slices.ContainsFunc([]int{0, 1, 2}, func(shard int) bool {
+			there, err := c.rdb.HExists(t.Context(), fmt.Sprintf("%s:task:{orders:%d}", c.prefix, shard), id).Result()
+			check.OK(t, err)
+			return there
+		})
+		check.Equal(t, id+" stored", shard, true)
+	}
+	s = c.serve()
+	ids, err = post(s, func(int) {})
+	check.Equal(t, "the end", err, io.EOF)
+	check.Equal(t, "answers", len(ids), lines)
+	check.Equal(t, "stored", c.stored(), lines)
+	s.stop(t)
 }

@@ -19,11 +19,16 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/duefleet/duefleet/internal/ratelog"
+	"github.com/duefleet/duefleet/task"
 )
 
 // handler answers every request.
 type handler struct {
 	tasks      Tasks
+	many       Batches
+	batches    chan struct{}   // has an element for each batch
+	stopping   context.Context // ends when the server stops
+	stop       context.CancelFunc
 	maxPayload int
 	tokens     *tokens             // nil: every local program may do everything
 	anyone     *client             // the client without tokens
@@ -34,17 +39,21 @@ type handler struct {
 
 	active   atomic.Int64
 	requests *prometheus.CounterVec
+	lines    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
 
 func newHandler(cfg Config) (*handler, error) {
 	h := &handler{
-		tasks: cfg.Tasks, maxPayload: cfg.MaxPayload, anyone: anyone(),
+		tasks: cfg.Tasks, many: cfg.Batches, batches: make(chan struct{}, mostBatches),
+		maxPayload: cfg.MaxPayload, anyone: anyone(),
 		bodies: semaphore.NewWeighted(cfg.MaxBodyBytes), log: cfg.Log,
 		failed:  ratelog.New(cfg.Log, slog.LevelWarn, "request failed"),
 		refused: ratelog.New(cfg.Log, slog.LevelWarn, "client refused"),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "duefleet_http_requests_total",
 			Help: "Requests by client, verb and status."}, []string{"client", "verb", "status"}),
+		lines: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "duefleet_http_lines_total",
+			Help: "Lines of batches by client, verb and status."}, []string{"client", "verb", "status"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "duefleet_http_request_seconds",
 			Help: "How long requests take, the body included.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"verb"}),
@@ -52,7 +61,8 @@ func newHandler(cfg Config) (*handler, error) {
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "duefleet_http_active_requests",
 		Help: "Requests that are being answered."}, func() float64 { return float64(h.active.Load()) })
 	err := errors.Join(cfg.Registerer.Register(h.requests), cfg.Registerer.Register(h.seconds),
-		cfg.Registerer.Register(active))
+		cfg.Registerer.Register(h.lines), cfg.Registerer.Register(active))
+	h.stopping, h.stop = context.WithCancel(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("http server: register metrics: %w", err)
 	}
@@ -94,11 +104,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 func (h *handler) answer(w http.ResponseWriter, r *request) (status int, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			h.log.ErrorContext(r.Context(), "request panicked", "panic", fmt.Sprintf("%T", panicked),
-				"stack", string(debug.Stack()))
-			p := problem(http.StatusInternalServerError, "internal", "a defect of the server; its log has the place")
-			p.Done = Maybe
-			err = p
+			err = h.defect(r.Context(), panicked)
 		}
 	}()
 	if err := h.identify(r); err != nil {
@@ -107,9 +113,11 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (status int, err err
 	if err := r.name(); err != nil {
 		return 0, err
 	}
+	if r.verb == verbBatch {
+		return h.serveBatch(w, r)
+	}
 	if !r.client.may(r.verb, r.topic) {
-		return 0, problem(http.StatusForbidden, "forbidden",
-			fmt.Sprintf("client %s may not %s in this topic", r.client.Name, r.verb))
+		return 0, forbidden(r.client, r.verb)
 	}
 	status, value, err := h.carryOut(w, r)
 	if err != nil {
@@ -117,6 +125,18 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (status int, err err
 	}
 	writeJSON(w, status, "application/json", value)
 	return status, nil
+}
+
+// defect logs a panic and its place, and returns its answer. Its value may be a payload.
+func (h *handler) defect(ctx context.Context, panicked any) *Problem {
+	h.log.ErrorContext(ctx, "request panicked", "panic", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
+	p := problem(http.StatusInternalServerError, "internal", "a defect of the server; its log has the place")
+	p.Done = Maybe
+	return p
+}
+
+func forbidden(c *client, verb string) *Problem {
+	return problem(http.StatusForbidden, "forbidden", fmt.Sprintf("client %s may not %s in this topic", c.Name, verb))
 }
 
 // identify finds the client by its token, and takes the request from its rate.
@@ -155,6 +175,9 @@ func (r *request) name() error {
 	const beginning = "/v1/topics/"
 	rest, found := strings.CutPrefix(r.URL.EscapedPath(), beginning)
 	parts := strings.Split(rest, "/")
+	if found && len(parts) == 2 && parts[1] == "tasks" {
+		return r.nameBatch(parts[0])
+	}
 	if !found || len(parts) != 3 || parts[1] != "tasks" || parts[2] == "" {
 		return problem(http.StatusNotFound, "no_such_path",
 			"path: must be /v1/topics/TOPIC/tasks/ID, with a slash in ID as %2F")
@@ -177,10 +200,27 @@ func (r *request) name() error {
 		r.verb = "cancel"
 	default:
 		p := problem(http.StatusMethodNotAllowed, "method", "method: must be GET, PUT, PATCH or DELETE")
-		p.allow = true
+		p.allow = "GET, PUT, PATCH, DELETE"
 		return p
 	}
 	return nil
+}
+
+// verbBatch is the verb of a request with lines, which have verbs of their own.
+const verbBatch = "batch"
+
+// nameBatch reads the topic of a batch.
+func (r *request) nameBatch(topic string) (err error) {
+	if r.Method != http.MethodPost {
+		p := problem(http.StatusMethodNotAllowed, "method", "method: must be POST, for a batch")
+		p.allow = "POST"
+		return p
+	}
+	if r.topic, err = url.PathUnescape(topic); err != nil {
+		return badRequest("path", "must have valid escapes")
+	}
+	r.verb = verbBatch
+	return task.CheckTopic(r.topic)
 }
 
 // record counts and logs a request.

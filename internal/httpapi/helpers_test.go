@@ -60,8 +60,9 @@ func openAt(t *testing.T, r *fixture.Redis, change func(*Config)) *door {
 		MaxPayload: 1000, Timeout: 2 * time.Second})
 	check.OK(t, err)
 	t.Cleanup(func() { _ = d.tasks.Close() })
-	cfg := Config{Listen: "127.0.0.1:0", Tasks: d.tasks, MaxPayload: 1000, Registerer: prometheus.NewRegistry(),
-		Log: slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	cfg := Config{Listen: "127.0.0.1:0", Tasks: d.tasks, Batches: d.tasks, MaxPayload: 1000,
+		Registerer: prometheus.NewRegistry(),
+		Log:        slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&cfg)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net"
 	"sync"
 	"time"
@@ -63,6 +64,19 @@ type bucket struct {
 }
 
 func newBucket(rate float64) *bucket { return &bucket{rate: rate, level: max(rate, 1)} }
+
+// wait waits until the rate permits one more request, or until ctx ends.
+func (b *bucket) wait(ctx context.Context) {
+	for !b.take(time.Now()) {
+		timer := time.NewTimer(time.Duration(float64(time.Second) / b.rate))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
 
 // take reports whether a request at now keeps the rate.
 func (b *bucket) take(now time.Time) bool {

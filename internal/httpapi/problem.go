@@ -38,9 +38,9 @@ type Problem struct {
 	Due       string `json:"due,omitempty"`
 	DueMillis int64  `json:"due_ms,omitempty"`
 
-	after int   // seconds for Retry-After; 0: none
-	allow bool  // 405: answer with Allow
-	cause error // for the log
+	after int    // seconds for Retry-After; 0: none
+	allow string // 405: for Allow
+	cause error  // for the log
 }
 
 // Error returns the problem as text.
@@ -124,8 +124,8 @@ func (p *Problem) write(w http.ResponseWriter) {
 	if p.after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.after))
 	}
-	if p.allow {
-		w.Header().Set("Allow", "GET, PUT, PATCH, DELETE")
+	if p.allow != "" {
+		w.Header().Set("Allow", p.allow)
 	}
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="duefleet"`)

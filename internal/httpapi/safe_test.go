@@ -140,8 +140,8 @@ func TestNoTokensNoOtherMachine(t *testing.T) {
 		"127.0.0.1:0":             false, "[::1]:0": false, "localhost:0": false, "127.8.8.8:0": false,
 	} {
 		d := &door{t: t, log: &wait.Log{}}
-		_, err := New(Config{Listen: listen, Tasks: &producer.Client{}, MaxPayload: 1, Registerer: prometheus.NewRegistry(),
-			Log: logTo(d.log)})
+		_, err := New(Config{Listen: listen, Tasks: &producer.Client{}, Batches: &producer.Client{}, MaxPayload: 1,
+			Registerer: prometheus.NewRegistry(), Log: logTo(d.log)})
 		if got := err != nil; got != refused {
 			t.Errorf("%s: %v", listen, err)
 		}

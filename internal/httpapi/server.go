@@ -48,6 +48,8 @@ type Config struct {
 	Listen string
 	// Tasks carries out requests. It must limit how long a call takes. Required.
 	Tasks Tasks
+	// Batches schedules the tasks of batches. Required.
+	Batches Batches
 	// MaxPayload is the largest payload, in bytes. Required.
 	MaxPayload int
 	// Tokens is the file of the clients' tokens; see ReadTokens. Defaults to none: every
@@ -80,8 +82,8 @@ type Server struct {
 
 // New checks the configuration and reads the tokens. It starts nothing.
 func New(cfg Config) (*Server, error) {
-	if cfg.Tasks == nil || cfg.Registerer == nil || cfg.Log == nil || cfg.MaxPayload < 1 {
-		return nil, errors.New("http server: Tasks, MaxPayload, Registerer and Log are required")
+	if cfg.Tasks == nil || cfg.Batches == nil || cfg.Registerer == nil || cfg.Log == nil || cfg.MaxPayload < 1 {
+		return nil, errors.New("http server: Tasks, Batches, MaxPayload, Registerer and Log are required")
 	}
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
@@ -101,7 +103,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, grace: stopGrace, active: &h.active, http: &http.Server{
+	s := &Server{cfg: cfg, grace: stopGrace, active: &h.active, http: &http.Server{
 		Handler:           h,
 		TLSConfig:         cfg.TLS,
 		ReadHeaderTimeout: headerTimeout,
@@ -110,7 +112,9 @@ func New(cfg Config) (*Server, error) {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
-	}}, nil
+	}}
+	s.http.RegisterOnShutdown(h.stop)
+	return s, nil
 }
 
 // Listen binds the address, so that a start fails early if the port is taken. Calling it

@@ -75,16 +75,22 @@ func (h *handler) schedule(w http.ResponseWriter, r *request) (status int, answe
 	}
 	defer free()
 	due, err := h.tasks.Schedule(r.Context(), wanted)
-	if errors.Is(err, task.ErrNotFound) { // only with If-Match
-		p := problemOf(err)
-		p.Status, p.Title = http.StatusPreconditionFailed, http.StatusText(http.StatusPreconditionFailed)
-		return 0, nil, p
-	}
-	answer, err = dueOf(nameAnswer{r.topic, r.id}, due, err)
+	answer, err = dueOf(nameAnswer{r.topic, r.id}, due, conditional(err))
 	if wanted.IfAbsent {
 		return http.StatusCreated, answer, err
 	}
 	return http.StatusOK, answer, err
+}
+
+// conditional returns the error of a call that schedules. There, no such task means that
+// the condition isn't met.
+func conditional(err error) error {
+	if !errors.Is(err, task.ErrNotFound) {
+		return err
+	}
+	p := problemOf(err)
+	p.Status, p.Title = http.StatusPreconditionFailed, http.StatusText(http.StatusPreconditionFailed)
+	return p
 }
 
 // dueOf returns the answer with a due time, which may come with task.ErrReplicas too.

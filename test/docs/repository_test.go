@@ -196,7 +196,8 @@ func readMetrics(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	if _, err := httpapi.New(httpapi.Config{
-		Listen: "127.0.0.1:0", Tasks: client, MaxPayload: 1, Registerer: all, Log: slog.New(slog.DiscardHandler),
+		Listen: "127.0.0.1:0", Tasks: client, Batches: client, MaxPayload: 1, Registerer: all,
+		Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		t.Fatal(err)
 	}

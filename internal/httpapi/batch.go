@@ -1,0 +1,247 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/ndjson"
+	"github.com/duefleet/duefleet/producer"
+)
+
+// Batches schedules several tasks in one call. *producer.Client does.
+type Batches interface {
+	ScheduleMany(ctx context.Context, requests []producer.Request) []producer.Result
+}
+
+const (
+	// mostBatches is the number of batches at a time. Each has a memory budget of
+	// ndjson.MemoryBudget.
+	mostBatches = 4
+	// batchers is how many calls to Redis a batch has in flight, at most.
+	batchers = 8
+	// batchAhead is how many lines are read before the first of them is answered, at most.
+	batchAhead = 1000
+	// lineTimeout is how long a batch waits for bytes of the client, and for room for an
+	// answer.
+	lineTimeout = 30 * time.Second
+	ndjsonType  = "application/x-ndjson"
+)
+
+// lineHead is the beginning of each line's answer.
+type lineHead struct {
+	Line   int    `json:"line"`
+	Verb   string `json:"verb,omitempty"`
+	Status int    `json:"status"`
+}
+
+// lineProblem is the answer to a line that failed.
+type lineProblem struct {
+	Line int    `json:"line"`
+	Verb string `json:"verb,omitempty"`
+	ID   string `json:"id,omitempty"`
+	*Problem
+}
+
+// batch is a stream of lines, each with an answer.
+type batch struct {
+	h   *handler
+	r   *request
+	out *bufio.Writer
+	ctl *http.ResponseController
+}
+
+// serveBatch answers a body of lines, in their order, while they still arrive. Once the
+// first answer is on its way, the status is 200, and each line has a status of its own.
+func (h *handler) serveBatch(w http.ResponseWriter, r *request) (status int, err error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != ndjsonType {
+		return 0, problem(http.StatusUnsupportedMediaType, "content_type", "Content-Type: must be "+ndjsonType)
+	}
+	if r.Header.Get("Content-Encoding") != "" {
+		return 0, problem(http.StatusUnsupportedMediaType, "encoding", "Content-Encoding: must not be given")
+	}
+	if _, err := r.query(); err != nil {
+		return 0, err
+	}
+	select {
+	case h.batches <- struct{}{}:
+		defer func() { <-h.batches }()
+	default:
+		return 0, problem(http.StatusServiceUnavailable, "busy",
+			fmt.Sprintf("%d batches run", mostBatches)).later(1)
+	}
+	b := &batch{h: h, r: r, out: bufio.NewWriterSize(w, 64<<10), ctl: http.NewResponseController(w)}
+	_ = b.ctl.EnableFullDuplex() // HTTP/2 needs no such call, and says so
+	w.Header().Set("Content-Type", ndjsonType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	return http.StatusOK, b.run()
+}
+
+// run answers the lines until the end of the body, of the client or of the server. A line
+// without an answer may have taken effect.
+func (b *batch) run() error {
+	reading, halt := context.WithCancel(b.r.Context())
+	defer halt()
+	defer context.AfterFunc(b.h.stopping, halt)()
+	// A reader that waits for the client ends with reading.
+	defer context.AfterFunc(reading, func() { _ = b.ctl.SetReadDeadline(time.Now()) })()
+	s := ndjson.Stream{
+		Parse: func(line []byte) (*ndjson.Request, error) {
+			wanted, err := ndjson.Parse(line, b.r.topic)
+			if err == nil && wanted.Topic != b.r.topic {
+				err = fmt.Errorf("topic: must be %s, as in the path, or absent", b.r.topic)
+			}
+			if err == nil {
+				b.r.client.bucket.wait(reading)
+			}
+			return wanted, err
+		},
+		Do: b.do, Together: "schedule", MaxPayload: b.h.maxPayload,
+		Batchers: batchers, Batch: ndjson.MaxBatch, Ahead: batchAhead,
+		Finished: func(r *ndjson.Request) {
+			if err := b.print(r); err != nil {
+				halt()
+			}
+		},
+		Idle: func() {
+			if err := b.flush(); err != nil {
+				halt()
+			}
+		},
+	}
+	err := s.Run(reading, timely{reading, b.r.Body, b.ctl})
+	_ = b.flush() // the client hung up
+	if err != nil && b.h.stopping.Err() == nil {
+		b.h.log.DebugContext(b.r.Context(), "batch ended early", "client", b.r.client.Name, "error", err)
+	}
+	return nil
+}
+
+// timely reads a body whose client must not be silent for long.
+type timely struct {
+	ctx  context.Context // ends the reading
+	body io.Reader
+	ctl  *http.ResponseController
+}
+
+// Read reads bytes that arrive in time.
+func (t timely) Read(p []byte) (int, error) {
+	if err := errors.Join(t.ctl.SetReadDeadline(time.Now().Add(lineTimeout)), t.ctx.Err()); err != nil {
+		return 0, err
+	}
+	return t.body.Read(p)
+}
+
+// do does a batch: tasks to schedule together, or a single request of another verb.
+func (b *batch) do(ctx context.Context, batch []*ndjson.Request) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			p := b.h.defect(ctx, panicked)
+			for _, r := range batch {
+				if r.Answer == nil && r.Err == nil {
+					r.Reply(nil, p)
+				}
+			}
+		}
+	}()
+	if verb := batch[0].Verb; !b.r.client.may(verb, b.r.topic) {
+		for _, r := range batch {
+			r.Reply(nil, forbidden(b.r.client, verb))
+		}
+		return
+	}
+	if r := batch[0]; r.Verb != "schedule" {
+		r.Reply(b.one(ctx, r))
+		return
+	}
+	for i, result := range b.h.many.ScheduleMany(ctx, ndjson.Tasks(batch)) {
+		r := batch[i]
+		answer, err := dueOf(nameAnswer{r.Topic, r.ID}, result.Due, conditional(result.Err))
+		r.Reply(answer, err)
+	}
+}
+
+// one carries out a request that isn't schedule.
+func (b *batch) one(ctx context.Context, r *ndjson.Request) (answer any, err error) {
+	name := nameAnswer{r.Topic, r.ID}
+	switch r.Verb {
+	case "reschedule":
+		due, err := b.h.tasks.Reschedule(ctx, r.Topic, r.ID, r.When)
+		return dueOf(name, due, err)
+	case "cancel":
+		return cancelAnswer{name, true}, b.h.tasks.Cancel(ctx, r.Topic, r.ID)
+	default:
+		stored, err := b.h.tasks.Get(ctx, r.Topic, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		return taskAnswer{name, NewView(stored)}, nil
+	}
+}
+
+// print writes the answer to a line.
+func (b *batch) print(r *ndjson.Request) error {
+	var answer any
+	var bad ndjson.BadLineError
+	status := http.StatusOK
+	switch {
+	case errors.As(r.Err, &bad):
+		p := problem(http.StatusBadRequest, "bad_request", string(bad))
+		answer, status = lineProblem{r.Line, r.Verb, r.ID, p}, p.Status
+	case r.Err != nil:
+		p := problemOf(r.Err)
+		if p.cause != nil && p.Status >= http.StatusInternalServerError {
+			b.h.failed.Log(context.WithoutCancel(b.r.Context()), "client", b.r.client.Name, "verb", r.Verb, "topic", r.Topic,
+				"id", r.ID, "status", p.Status, "code", p.Code, "error", p.cause)
+		}
+		answer, status = lineProblem{r.Line, r.Verb, r.ID, p}, p.Status
+	default:
+		answer = withHead(lineHead{r.Line, r.Verb, http.StatusOK}, r.Answer)
+	}
+	b.h.lines.WithLabelValues(b.r.client.Name, r.Verb, fmt.Sprint(status)).Inc()
+	if err := b.ctl.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
+		return err
+	}
+	enc := json.NewEncoder(b.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(answer)
+}
+
+// withHead returns the answer of a verb behind the head of its line.
+func withHead(head lineHead, answer any) any {
+	switch answer := answer.(type) {
+	case dueAnswer:
+		return struct {
+			lineHead
+			dueAnswer
+		}{head, answer}
+	case cancelAnswer:
+		return struct {
+			lineHead
+			cancelAnswer
+		}{head, answer}
+	case taskAnswer:
+		return struct {
+			lineHead
+			taskAnswer
+		}{head, answer}
+	}
+	return answer // there are no others
+}
+
+func (b *batch) flush() error {
+	if err := b.ctl.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
+		return err
+	}
+	if err := b.out.Flush(); err != nil {
+		return err
+	}
+	return b.ctl.Flush()
+}
