@@ -71,7 +71,7 @@ demo-programs: installable
 # in unit if it needs no server, and otherwise in fleet.
 single := internal/forward cmd/producer internal/scanner test/servers cmd/scanner producer internal/shard internal/intake \
 	test/machine consumer internal/consul internal/reshard internal/luascript internal/router internal/balance internal/admin \
-	internal/amqpconn internal/config test/servers/run test/servers/servertest
+	internal/amqpconn internal/config test/servers/run test/servers/servertest duefleettest
 
 # with-tests lists the packages with tests, and which of them start servers. The model
 # uses one goroutine per exploration, so it needs no race detector.

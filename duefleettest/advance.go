@@ -2,6 +2,7 @@ package duefleettest
 
 import (
 	"fmt"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -40,15 +41,17 @@ type Delivery struct {
 	Attempt int
 	// Outcome of the delivery.
 	Outcome Outcome
-	// Err is the handler's error. It is nil after a panic, too.
+	// Err is the handler's error. After a panic it is an error with the panic's value.
 	Err error
 }
 
-// most limits the deliveries within one second of the clock. A repeat is a delivery of an
-// ID that had one in the same millisecond, and counts as many.
+// Limits of what handlers schedule without end.
 const (
-	most   = 10_000
-	repeat = 100
+	// most is the default of Config.MaxDeliveries.
+	most = 10_000
+	// repeats limits the deliveries of one ID in a row, each scheduled in the millisecond of
+	// the one before.
+	repeats = 100
 )
 
 // Advance moves the clock by d. It delivers what becomes due on the way, in the order of
@@ -58,8 +61,9 @@ const (
 // If an ID is scheduled again in the millisecond of its last delivery, it is delivered a
 // millisecond later.
 //
-// Advance calls t.Fatalf if d is negative, if a handler calls it, and if handlers schedule
-// tasks for now without end.
+// Advance calls t.Fatalf if d is negative, and if a handler calls it. It also does if
+// handlers schedule tasks without end (Config.MaxDeliveries), and if a handler doesn't
+// return after its context ended (Timeout in Config.Consumer).
 func (f *Fleet) Advance(d time.Duration) []Delivery {
 	f.t.Helper()
 	if d < 0 {
@@ -71,8 +75,8 @@ func (f *Fleet) Advance(d time.Duration) []Delivery {
 	f.busy = true
 	defer func() { f.busy = false }()
 	var all []Delivery
-	until := f.Now().Add(d)
-	second, spent := f.Now(), 0
+	began := f.Now()
+	until := began.Add(d)
 	for {
 		topic, next, err := f.next()
 		if err != nil {
@@ -82,17 +86,17 @@ func (f *Fleet) Advance(d time.Duration) []Delivery {
 			break
 		}
 		f.moveTo(next)
-		if f.Now().Sub(second) >= time.Second {
-			second, spent = f.Now(), 0
+		if len(all) >= f.cfg.MaxDeliveries {
+			last := all[len(all)-1]
+			f.t.Fatalf("duefleettest: Advance(%s) made %d deliveries in %s, the last of topic %s, ID %q: does a handler "+
+				"schedule for a time that has passed? If not, raise Config.MaxDeliveries", d, len(all), f.Now().Sub(began),
+				last.Topic, last.ID)
 		}
-		made, cost, err := f.deliver(topic)
+		made, err := f.deliver(topic)
 		if err != nil {
 			f.t.Fatalf("duefleettest: %v", err)
 		}
 		all = append(all, made...)
-		if spent += cost; spent > most {
-			f.t.Fatalf("duefleettest: handlers schedule tasks for now without end, the last of topic %s", topic.Name())
-		}
 	}
 	f.moveTo(until)
 	return all
@@ -118,57 +122,90 @@ func (f *Fleet) next() (first *shard.Topic, at time.Time, err error) {
 const lease = 30 * time.Second
 
 // deliver claims one due task of a topic as a scanner does, and settles it as after the
-// broker's confirm. Then it passes the message to the consumer. It returns the delivery and
-// its cost for the limit.
-func (f *Fleet) deliver(topic *shard.Topic) (made []Delivery, cost int, err error) {
+// broker's confirm. Then it passes the message to the consumer. It returns the delivery.
+func (f *Fleet) deliver(topic *shard.Topic) (made []Delivery, err error) {
 	f.requests++
 	ctx, place := f.t.Context(), topic.Shard(0)
 	batch, err := place.Claim(ctx, shard.Claim{Claimant: "duefleettest", Request: strconv.Itoa(f.requests), Limit: 1,
 		Lease: lease})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if len(batch.Bad) > 0 {
 		bad := batch.Bad[0]
-		return nil, 0, fmt.Errorf("topic %s, ID %q: %w", topic.Name(), bad.ID, bad.Err)
+		return nil, fmt.Errorf("topic %s, ID %q: %w", topic.Name(), bad.ID, bad.Err)
 	}
 	for _, claimed := range batch.Tasks {
 		if _, err := place.Settle(ctx, []shard.Lease{{ID: claimed.ID, Token: claimed.Token}}); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		cost++
-		if f.later(&claimed.Task) {
-			cost += repeat
+		if n := f.later(&claimed.Task); n > repeats {
+			return nil, fmt.Errorf("topic %s, ID %q: each of %d deliveries scheduled the next for now, without end",
+				claimed.Topic, claimed.ID, n)
 		}
-		f.handled = nil
-		outcome := Outcome(f.consumer.Handle(ctx, message(claimed.Task)))
-		switch outcome {
-		case Done, Retried, Postponed, Parked, Dropped, Superseded:
-		default:
-			return nil, 0, fmt.Errorf("topic %s, ID %q: the delivery was %s", claimed.Topic, claimed.ID, outcome)
+		outcome, err := f.handle(claimed.Task)
+		if err != nil {
+			return nil, fmt.Errorf("topic %s, ID %q: %w", claimed.Topic, claimed.ID, err)
 		}
 		made = append(made, Delivery{Topic: claimed.Topic, ID: claimed.ID, Due: claimed.Due.UTC(),
 			Attempt: claimed.Attempt, Outcome: outcome, Err: f.handled})
 	}
-	return made, cost, nil
+	return made, nil
+}
+
+// grace is how long a delivery may take after the timeouts of its handler and of OnParked.
+const grace = 5 * time.Second
+
+// handle passes a task to the consumer, in a goroutine of its own: so a handler that never
+// returns ends the test.
+func (f *Fleet) handle(t task.Task) (Outcome, error) {
+	f.handled = nil
+	ended := make(chan struct{})
+	var outcome Outcome
+	go func() {
+		defer close(ended)
+		outcome = Outcome(f.consumer.Handle(f.t.Context(), message(t)))
+	}()
+	hung := time.NewTimer(2*f.timeout + grace)
+	defer hung.Stop()
+	select {
+	case <-ended:
+	case <-hung.C:
+		return "", fmt.Errorf("the handler hasn't returned %s after its context ended; Config.Consumer.Timeout is %s",
+			f.timeout+grace, f.timeout)
+	}
+	switch outcome {
+	case Done, Retried, Postponed, Parked, Dropped, Superseded:
+		return outcome, nil
+	case "": // the handler ended its goroutine, as t.FailNow and t.SkipNow do
+		runtime.Goexit()
+	}
+	return "", fmt.Errorf("the delivery was %s", outcome)
+}
+
+// latest is the last delivery of an ID.
+type latest struct {
+	due   time.Time
+	again int // deliveries before it in a row, each in the millisecond of its predecessor
 }
 
 // later makes t due a millisecond later, if the last delivery of its ID was due when t is.
 // A consumer would take t for a repeat, because it tells deliveries apart by their due.
-// This clock stands still while a handler works, so that is common here.
-func (f *Fleet) later(t *task.Task) bool {
+// This clock stands still while a handler works, so that is common here. later returns how
+// many deliveries in a row it made later.
+func (f *Fleet) later(t *task.Task) (again int) {
 	name := [2]string{t.Topic, t.ID}
 	before, there := f.last[name]
-	same := there && !t.Due.After(before)
-	if same {
+	if there && !t.Due.After(before.due) {
+		again = before.again + 1
 		if t.FirstDue.Equal(t.Due) {
-			t.FirstDue = before.Add(time.Millisecond)
+			t.FirstDue = before.due.Add(time.Millisecond)
 		}
-		t.Due = before.Add(time.Millisecond)
+		t.Due = before.due.Add(time.Millisecond)
 		f.moveTo(t.Due)
 	}
-	f.last[name] = t.Due
-	return same
+	f.last[name] = latest{t.Due, again}
+	return again
 }
 
 // message returns the delivery that RabbitMQ makes of a scanner's message.

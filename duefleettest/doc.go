@@ -17,6 +17,8 @@
 //   - Each delivery happens once. In production a crash repeats it: test that a handler can
 //     be called twice.
 //   - Deliveries come one after the other. In production Concurrency of them run at once.
+//   - A task isn't stored while its handler runs, so Cancel in the handler returns
+//     task.ErrNotFound. In production it may return nil, until the scanner removed the task.
 //   - Settings of a topic, routing, intakes and dead letters need a broker, as do priority and
 //     expiration.
 //   - Redis never fails, and has one shard for each topic.
@@ -25,6 +27,9 @@
 // policy starts there, to the millisecond. Handlers that ask time.Now see the clock of the
 // process instead. Run such a test in a bubble of testing/synctest, with Config.Synctest:
 // there both clocks are one.
+//
+// A contract test plays the same scenarios on this fleet and on a real one, and both must
+// show the same.
 //
 // Fleets share nothing, so tests may run in parallel. See docs/guide.md for how to test an
 // application.

@@ -3,6 +3,7 @@ package duefleettest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ const prefix = "duefleet"
 type Config struct {
 	// Topics that the fleet serves. Required.
 	Topics []string
-	// Handler handles every task, in the goroutine that calls Advance. Required.
+	// Handler handles every task, one at a time, while Advance waits. Required.
 	Handler consumer.Handler
 	// Policy decides about retries. Defaults to the default of consumer.Config, whose delays
 	// are random.
@@ -31,6 +32,9 @@ type Config struct {
 	// Timeout, MinStep and MaxPayload. The fleet replaces URLs, Queue, Redis, Options, Prefix
 	// and MinReplicas. Defaults to none.
 	Consumer consumer.Config
+	// MaxDeliveries limits the deliveries of one Advance. If more are due, Advance ends the
+	// test: a handler that schedules tasks without end would hang it. Defaults to 10,000.
+	MaxDeliveries int
 	// Start is the time at which the clock stands first, cut to the millisecond. Defaults to
 	// the present.
 	Start time.Time
@@ -50,10 +54,11 @@ type Fleet struct {
 	store    *shard.Store
 	client   *producer.Client
 	consumer *consumer.Consumer
-	requests int                     // claims so far
-	handled  error                   // what the handler returned last
-	busy     bool                    // Advance is under way
-	last     map[[2]string]time.Time // when the last delivery was due, by topic and ID
+	timeout  time.Duration        // of the consumer's handler
+	requests int                  // claims so far
+	handled  error                // what the handler returned last
+	busy     bool                 // Advance is under way
+	last     map[[2]string]latest // delivery, by topic and ID
 }
 
 // New starts a fleet that ends with the test. It calls t.Fatalf for a setting that can't
@@ -63,8 +68,11 @@ func New(t testing.TB, cfg Config) *Fleet {
 	if cfg.Start.IsZero() {
 		cfg.Start = time.Now()
 	}
+	if cfg.MaxDeliveries == 0 {
+		cfg.MaxDeliveries = most
+	}
 	f := &Fleet{t: t, cfg: cfg, clock: cfg.Start.Truncate(time.Millisecond).UTC(),
-		last: map[[2]string]time.Time{}}
+		last: map[[2]string]latest{}}
 	if err := f.open(); err != nil {
 		t.Fatalf("duefleettest: %v", err)
 	}
@@ -108,6 +116,9 @@ func (cfg Config) check() error {
 	if cfg.Handler == nil {
 		return errors.New("Config.Handler must be given")
 	}
+	if cfg.MaxDeliveries < 0 {
+		return fmt.Errorf("Config.MaxDeliveries must not be negative; got %d", cfg.MaxDeliveries)
+	}
 	return nil
 }
 
@@ -116,9 +127,19 @@ func (f *Fleet) consumerConfig() consumer.Config {
 	cfg.URLs, cfg.Queue = []string{"amqp://duefleettest"}, "duefleettest" // nothing connects
 	cfg.Redis, cfg.Options, cfg.Prefix, cfg.MinReplicas = f.memory.client, nil, prefix, 0
 	cfg.Handler = func(ctx context.Context, d task.Delivery) error {
+		defer func() {
+			if r := recover(); r != nil {
+				f.handled = fmt.Errorf("panic: %v", r)
+				panic(r) // the consumer logs the stack
+			}
+		}()
 		f.handled = f.cfg.Handler(ctx, d)
 		return f.handled
 	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 30 * time.Second // the default of consumer.Config
+	}
+	f.timeout = cfg.Timeout
 	if f.cfg.Policy != nil {
 		cfg.Policy = f.cfg.Policy
 	}

@@ -76,7 +76,22 @@ func TestMisuseEndsTheTest(t *testing.T) {
 			schedule(t, fleet, "4711", task.Now())
 			fleet.Advance(0)
 		},
-		"schedule tasks for now without end, the last of topic orders": func(t testing.TB) {
+		"Config.MaxDeliveries must not be negative; got -1": func(t testing.TB) {
+			cfg := good
+			cfg.MaxDeliveries = -1
+			duefleettest.New(t, cfg)
+		},
+		`Advance(9600h0m0s) made 50 deliveries in 960h0m5s, the last of topic orders, ID "4711": does`: func(t testing.TB) {
+			cfg := good
+			cfg.MaxDeliveries = 50
+			cfg.Handler = func(_ context.Context, d task.Delivery) error {
+				return d.NextWhen(task.At(d.Scheduled.AddDate(0, 1, 0)), nil) // d.Due is meant
+			}
+			fleet := duefleettest.New(t, cfg)
+			schedule(t, fleet, "4711", task.In(40*24*time.Hour))
+			fleet.Advance(400 * 24 * time.Hour)
+		},
+		`topic orders, ID "4711": each of 101 deliveries scheduled the next for now, without end`: func(t testing.TB) {
 			var fleet *duefleettest.Fleet
 			cfg := good
 			cfg.Handler = func(context.Context, task.Delivery) error {
