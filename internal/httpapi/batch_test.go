@@ -34,6 +34,7 @@ func (d *door) batch(body io.Reader, headers ...string) (answers []map[string]an
 		return nil, err
 	}
 	defer resp.Body.Close()
+	described().check(d.t, http.MethodPost, batchPath, answer{status: resp.StatusCode, header: resp.Header})
 	for dec := json.NewDecoder(resp.Body); ; {
 		var line map[string]any
 		if err = dec.Decode(&line); err != nil {
