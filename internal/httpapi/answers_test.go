@@ -114,7 +114,7 @@ func TestOtherErrorsOfRedis(t *testing.T) {
 	check.Equal(t, "done", a.body["done"], any("no"))
 }
 
-// TestAFifthBatchWaitsItsTurn: it is told to come again. One that is compressed is refused.
+// TestAFifthBatchWaitsItsTurn: the answer has the time to wait. A compressed batch is refused.
 func TestAFifthBatchWaitsItsTurn(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
