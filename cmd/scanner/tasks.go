@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -17,16 +18,51 @@ import (
 )
 
 func tasksCommand(s *settings) *cobra.Command {
-	return cli.Group("tasks", "Lists stored tasks", tasksList(s))
+	return cli.Group("tasks", "Lists and changes stored tasks",
+		tasksList(s), tasksRunNow(s), tasksMove(s), tasksCancel(s))
+}
+
+// tasksFilter selects tasks of a topic.
+type tasksFilter struct {
+	state               string
+	dueBefore, dueAfter string
+	prefix              string
+}
+
+func (f *tasksFilter) register(cmd *cobra.Command, states ...string) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.state, "state", "", "only tasks in this state: "+oneOf(states))
+	flags.StringVar(&f.dueBefore, "due-before", "", "only tasks due at this time or before")
+	flags.StringVar(&f.dueAfter, "due-after", "", "only tasks due at this time or after")
+	flags.StringVar(&f.prefix, "id-prefix", "", "only tasks whose IDs begin with this text")
+	// fails only for an unknown flag
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// oneOf lists at least two words, as in "a, b or c".
+func oneOf(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// tasks validates the flags and returns the selection; durations count from now.
+func (f *tasksFilter) tasks(now time.Time, states ...string) (t admin.Tasks, err error) {
+	if f.state != "" && !slices.Contains(states, f.state) {
+		return t, cli.UsageError(fmt.Sprintf("--state %q: must be %s", f.state, oneOf(states)))
+	}
+	t = admin.Tasks{State: task.State(f.state), Prefix: f.prefix}
+	if t.DueBefore, err = cli.ParseMoment("--due-before", f.dueBefore, now); err == nil {
+		t.DueAfter, err = cli.ParseMoment("--due-after", f.dueAfter, now)
+	}
+	return t, err
 }
 
 // tasksFlags select the tasks to list.
 type tasksFlags struct {
-	topic, state        string
-	dueBefore, dueAfter string
-	prefix              string
-	limit               int
-	format              cli.FormatFlag
+	topic  string
+	filter tasksFilter
+	limit  int
+	format cli.FormatFlag
 }
 
 func tasksList(s *settings) *cobra.Command {
@@ -64,14 +100,9 @@ Exit code 3: no such topic.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&flags.topic, "topic", "", "the topic; the same as TOPIC")
-	f.StringVar(&flags.state, "state", "", "only tasks in this state: waiting, leased, parked or retrying")
-	f.StringVar(&flags.dueBefore, "due-before", "", "only tasks due at this time or before")
-	f.StringVar(&flags.dueAfter, "due-after", "", "only tasks due at this time or after")
-	f.StringVar(&flags.prefix, "id-prefix", "", "only tasks whose IDs begin with this text")
+	flags.filter.register(cmd, listedStates()...)
 	f.IntVar(&flags.limit, "limit", 0, "at most this many tasks, those with the earliest next attempt (default all)")
 	f.VarP(&flags.format, "output", "o", "how to print")
-	// fails only for an unknown flag
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(listedStates(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -90,18 +121,12 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	if cmd.Flags().Changed("limit") && flags.limit < 1 {
 		return cli.UsageError(fmt.Sprintf("--limit %d: must be at least 1", flags.limit))
 	}
-	if flags.state != "" && !slices.Contains(listedStates(), flags.state) {
-		return cli.UsageError(fmt.Sprintf("--state %q: must be waiting, leased, parked or retrying", flags.state))
-	}
 	now := time.Now()
-	tasks := admin.Tasks{State: task.State(flags.state), Prefix: flags.prefix, Limit: flags.limit}
-	var err error
-	if tasks.DueBefore, err = cli.ParseMoment("--due-before", flags.dueBefore, now); err != nil {
+	tasks, err := flags.filter.tasks(now, listedStates()...)
+	if err != nil {
 		return err
 	}
-	if tasks.DueAfter, err = cli.ParseMoment("--due-after", flags.dueAfter, now); err != nil {
-		return err
-	}
+	tasks.Limit = flags.limit
 	return s.withStore(func(store *shard.Store) error {
 		tasks.Topic = store.Topic(flags.topic)
 		all := func(yield func(admin.Listed) bool) error { return tasks.Each(cmd.Context(), yield) }

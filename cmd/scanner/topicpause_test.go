@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"regexp"
 	"strings"
@@ -73,6 +74,41 @@ func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
 	if doc := o.document(); !strings.Contains(doc, "paused_until: ") {
 		t.Errorf("written: %q", doc)
 	}
+}
+
+// TestAPauseInRedisNeedsNoDocument: it is written for a topic of a file, and while Consul is
+// away. The verb waits for the scanners, and resume names a pause that is left.
+func TestAPauseInRedisNeedsNoDocument(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, fmt.Sprintf("consul: {addr: '%s'}\n", nobodyAt(t)))
+	o.serve("orders", 1)
+	pause := []string{"topic", "pause", "orders", "--in-redis"}
+	says := o.member("one")
+	o.wants(cli.Failed, "not paused by one: they are of an older version", append(pause, "--reason", "twice")...)
+	holds, err := o.store.Holds(t.Context())
+	if h := holds["orders"]; err != nil || h.Reason != "twice" || !h.Until.IsZero() {
+		t.Errorf("held as %+v, %v", h, err)
+	}
+	says.Store(&balance.Member{Topics: map[string]balance.TopicNote{"orders": {Paused: true}}})
+	o.wants(cli.Done, "applied by all live scanners (1)", append(pause, "--until", "2h")...)
+	if holds, err = o.store.Holds(t.Context()); err != nil || time.Until(holds["orders"].Until) < time.Hour {
+		t.Errorf("held as %+v, %v", holds["orders"], err)
+	}
+	o.wants(cli.Usage, "which is not in the future", append(pause, "--until=-1m")...)
+	o.wants(cli.NotFound, "unknown topic", "topic", "pause", "bills", "--in-redis")
+	o.wants(cli.Done, "still paused by one", "topic", "resume", "orders", "--in-redis")
+	o.wants(cli.Done, "wasn't paused in Redis", "topic", "resume", "orders", "--in-redis", "--no-wait")
+}
+
+// TestResumeNamesAPauseInRedis: it stays.
+func TestResumeNamesAPauseInRedis(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.wants(cli.Done, "written", "topic", "set", "orders", "paused=true", "--no-wait")
+	o.serve("orders", 1)
+	o.wants(cli.Done, "paused in Redis", "topic", "pause", "orders", "--in-redis", "--no-wait")
+	o.wants(cli.Done, "still paused in Redis: scanner topic resume orders --in-redis", "topic", "resume", "orders",
+		"--no-wait")
 }
 
 // document returns the document of topic orders in Consul.

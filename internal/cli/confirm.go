@@ -37,6 +37,15 @@ func Writes() Deed { return Deed{"write", "written"} }
 // Replays is the Deed of a verb that makes tasks due.
 func Replays() Deed { return Deed{"replay", "replayed"} }
 
+// RunsNow is the Deed of a verb that makes waiting tasks due.
+func RunsNow() Deed { return Deed{"run now", "made due"} }
+
+// Moves is the Deed of a verb that gives tasks other due times.
+func Moves() Deed { return Deed{"move", "moved"} }
+
+// Cancels is the Deed of a verb that removes tasks.
+func Cancels() Deed { return Deed{"cancel", "cancelled"} }
+
 func (c Confirmation) deed() Deed {
 	if c.Deed == (Deed{}) {
 		return Deletes()

@@ -87,6 +87,10 @@ func faultOperations() []faultOperation {
 			_, err := r.Reschedule(ctx, "there", task.In(2*time.Hour))
 			return err
 		}},
+		{"retime", func(ctx context.Context, r *Router, row *faultRow) error {
+			return r.RetimeMany(ctx, []Retime{{ID: "there", When: task.In(2 * time.Hour), Op: row.own,
+				Retiming: shard.Retiming{Seen: row.seen}}}, 100)[0].Err
+		}},
 		{"get", func(ctx context.Context, r *Router, _ *faultRow) error {
 			_, err := r.Get(ctx, "there")
 			return err
@@ -112,7 +116,7 @@ const (
 // faultsOf returns the faults that a request may meet. Only a script is late.
 func faultsOf(step string, phase shard.Phase) []string {
 	all := []string{lostReply}
-	for _, script := range []string{"put", "delete", "reschedule", "requeue"} {
+	for _, script := range []string{"put", "delete", "reschedule", "retime", "requeue"} {
 		if strings.Contains(step, script) {
 			all = append(all, tooLate)
 		}
@@ -134,6 +138,8 @@ type faultRow struct {
 	names  map[string]string
 	born   int64 // ms
 	before string
+	own    shard.Op
+	seen   shard.Version // of task "there"
 
 	mu     sync.Mutex
 	sent   []string // by the operation
@@ -144,7 +150,8 @@ type faultRow struct {
 func newFaultRow(t *testing.T, op faultOperation, phase shard.Phase, fault string, at int) *faultRow {
 	t.Helper()
 	row := &faultRow{sandbox: newSandbox(t, 1), op: op, phase: phase, fault: fault, at: at, names: map[string]string{}}
-	for _, name := range []string{"put", "delete", "reschedule", "requeue", "older", "fence", "read", "fetch", "note"} {
+	for _, name := range []string{"put", "delete", "reschedule", "retime", "requeue", "older", "fence", "read", "fetch",
+		"note"} {
 		text, err := shard.Script(name)
 		row.ok(err)
 		hash, err := row.rdb.ScriptLoad(t.Context(), text).Result()
@@ -152,6 +159,9 @@ func newFaultRow(t *testing.T, op faultOperation, phase shard.Phase, fault strin
 		row.names[hash] = name
 	}
 	row.put(task.In(time.Hour), "there", "other")
+	there, err := row.Shard(0).Read(t.Context(), row.p, "there")
+	row.ok(err)
+	row.own, row.seen = shard.NewOp(), there.Version()
 	if phase == shard.Migrating {
 		row.begin(50)
 		check.Equal(t, "moving", row.p.Moving("there") && row.p.Moving("other") && row.p.Moving("absent"), true)

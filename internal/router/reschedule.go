@@ -40,6 +40,12 @@ func (r *Router) Reschedule(ctx context.Context, id string, when task.When) (due
 // maxPayload is the largest payload, in bytes. If Redis can't be reached or doesn't answer,
 // RescheduleMany doesn't start the remaining moves: they get task.ErrUnavailable.
 func (r *Router) RescheduleMany(ctx context.Context, moves []Move, maxPayload int) []Scheduled {
+	return inChunks(moves, maxPayload, func(some []Move) []Scheduled { return r.reschedule(ctx, some) })
+}
+
+// inChunks calls do with a number of moves whose tasks fit into memory. If Redis
+// couldn't be reached, the rest isn't started.
+func inChunks[T any](moves []T, maxPayload int, do func(some []T) []Scheduled) []Scheduled {
 	results := make([]Scheduled, 0, len(moves))
 	var away error
 	for some := range slices.Chunk(moves, max(1, min(moveAtOnce, moveBytes/max(maxPayload, 1)))) {
@@ -47,7 +53,7 @@ func (r *Router) RescheduleMany(ctx context.Context, moves []Move, maxPayload in
 			results = append(results, slices.Repeat([]Scheduled{{Err: away}}, len(some))...)
 			continue
 		}
-		now := r.reschedule(ctx, some)
+		now := do(some)
 		if at := slices.IndexFunc(now, func(s Scheduled) bool { return unreached(s.Err) }); at >= 0 {
 			away = notBegun(now[at].Err)
 		}
@@ -64,11 +70,16 @@ type rescheduling struct {
 }
 
 func (r *Router) reschedule(ctx context.Context, moves []Move) []Scheduled {
-	ctx, probation := luascript.OnProbation(ctx)
-	s := rescheduling{router: r, moves: make([]shard.Move, len(moves)), results: make([]Scheduled, len(moves))}
+	all := make([]shard.Move, len(moves))
 	for i, m := range moves {
-		s.moves[i] = shard.Move{Op: shard.NewOp(), ID: m.ID, When: m.When, Term: r.term}
+		all[i] = shard.Move{Op: shard.NewOp(), ID: m.ID, When: m.When, Term: r.term}
 	}
+	return r.move(ctx, all)
+}
+
+func (r *Router) move(ctx context.Context, moves []shard.Move) []Scheduled {
+	ctx, probation := luascript.OnProbation(ctx)
+	s := rescheduling{router: r, moves: moves, results: make([]Scheduled, len(moves))}
 	todo := upTo(len(moves))
 	t := tries{router: r}
 	for t.next(ctx) {

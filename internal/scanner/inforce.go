@@ -20,6 +20,7 @@ type inForce struct {
 	desired  atomic.Uint64                     // counts the documents with a new shard count.
 	losses   atomic.Uint64                     // counts the losses of Redis's data.
 	resumed  atomic.Pointer[config.Document]   // the one whose pause has ended by itself.
+	held     atomic.Pointer[shard.Hold]        // the pause in Redis; nil: none
 	differs  atomic.Pointer[map[string]string] // settings that aren't the defaults
 	pausing  telemetry.Switch                  // shows whether the topic is paused
 }
@@ -59,10 +60,40 @@ func (f *inForce) await(ctx context.Context, holds func() bool) {
 	}
 }
 
-// paused reports whether the topic is paused and its pause hasn't ended by itself.
-func (f *inForce) paused() bool {
+// paused reports whether the topic is paused: in Redis, or by its document, whose pause hasn't
+// ended by itself.
+func (f *inForce) paused() bool { return f.held.Load() != nil || f.pausedByDocument() }
+
+func (f *inForce) pausedByDocument() bool {
 	doc := f.document.Load()
 	return doc.Topic.Paused && f.resumed.Load() != doc
+}
+
+// pause returns when the pause ends, zero if it doesn't by itself, and its reason.
+func (f *inForce) pause() (until time.Time, reason string) {
+	s := f.settings()
+	h, byDocument := f.held.Load(), f.pausedByDocument()
+	switch {
+	case h == nil && byDocument:
+		return s.PauseEnds(), s.PausedReason
+	case h == nil:
+		return time.Time{}, ""
+	case !byDocument:
+		return h.Until, inRedis(h.Reason)
+	case h.Until.IsZero() || s.PauseEnds().IsZero():
+		return time.Time{}, inRedis(h.Reason)
+	case s.PauseEnds().After(h.Until):
+		return s.PauseEnds(), inRedis(h.Reason)
+	}
+	return h.Until, inRedis(h.Reason)
+}
+
+// inRedis adds to a reason where the pause is.
+func inRedis(reason string) string {
+	if reason == "" {
+		return "in Redis"
+	}
+	return "in Redis: " + reason
 }
 
 // pauseLook is how often Redis's clock is read while a pause lasts, because the clock may

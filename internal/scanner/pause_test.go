@@ -52,3 +52,49 @@ func TestAPauseEndsByItself(t *testing.T) {
 	l.write(paused("2126-01-01T00:00:00Z"))
 	wait.For(t, "status to say that it is paused again", func() bool { return status().Paused })
 }
+
+// TestAPauseInRedis: the scanner stops delivering without a change of the document, and goes
+// on when the pause has ended, by itself or not. A scanner that starts doesn't deliver
+// before it knows of the pause.
+func TestAPauseInRedis(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 1")}, nil)
+	orders := l.store.Topic("orders")
+	l.ok(orders.Hold(t.Context(), shard.Hold{Reason: "the shop moves"}))
+	l.start()
+	scheduled := func(id string) {
+		t.Helper()
+		entry := shard.Entry{ID: id, When: task.Now(), Body: []byte{0}}
+		l.ok(router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0].Err)
+	}
+	status := func() admin.TopicStatus {
+		t.Helper()
+		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
+		l.ok(err)
+		return s.Topics[0]
+	}
+	wait.For(t, "the topic to be made", func() bool { _, err := orders.Placement(t.Context()); return err == nil })
+	scheduled("o-1")
+	wait.For(t, "status to say that it is paused", func() bool {
+		s := status()
+		return s.Paused && s.PausedUntil.IsZero() && s.Pending == 1 && fmt.Sprint(s.Notes) ==
+			"[paused (in Redis: the shop moves): nothing is delivered until it is resumed; 1 tasks are due]"
+	})
+	now, err := l.store.Now(t.Context())
+	l.ok(err)
+	end := time.UnixMilli(now).Add(2 * time.Second)
+	l.ok(orders.Hold(t.Context(), shard.Hold{Until: end}))
+	wait.For(t, "the task to be delivered", func() bool { return status().Pending == 0 })
+	if now, err = l.store.Now(t.Context()); err != nil || time.UnixMilli(now).Before(end) {
+		t.Errorf("delivered before %s, at %s, %v", end, time.UnixMilli(now), err)
+	}
+	l.ok(orders.Hold(t.Context(), shard.Hold{}))
+	wait.For(t, "status to say that it is paused again", func() bool { return status().Paused })
+	scheduled("o-2")
+	ended, err := orders.EndHold(t.Context())
+	l.ok(err)
+	wait.For(t, "the second task to be delivered", func() bool { s := status(); return !s.Paused && s.Pending == 0 })
+	if again, err := orders.EndHold(t.Context()); err != nil || !ended || again {
+		t.Errorf("ended %t, then %t, %v", ended, again, err)
+	}
+}

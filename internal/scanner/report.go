@@ -24,7 +24,7 @@ func (t *topic) topicNote() (n balance.TopicNote) {
 	s := t.inForce.settings()
 	n.Rate, n.Settings = s.Rate, *t.inForce.differs.Load()
 	if n.Paused = t.inForce.paused(); n.Paused {
-		n.PausedUntil, n.PausedReason = s.PauseEnds(), s.PausedReason
+		n.PausedUntil, n.PausedReason = t.inForce.pause()
 	}
 	if at := t.limited.Load(); at != nil {
 		n.Limited = s.Rate > 0 && time.Since(*at) < limitedFor

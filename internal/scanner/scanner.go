@@ -78,6 +78,7 @@ type Scanner struct {
 	identity     *identity
 	clock        *clock
 	certificates *certificates
+	holds        *holds
 	sources      *sources
 	tracker      problem.Tracker // of what the heartbeats report
 
@@ -113,6 +114,7 @@ func New(cfg Config) (*Scanner, error) {
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
 		Advice: adviceOnRedis,
 	})
+	s.holds = &holds{store: s.store, tell: s.holdTopics}
 	s.durability = &durability{store: s.store, metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
 	s.clock = &clock{store: s.store, metrics: s.metrics, log: cfg.Log, every: clockInterval}
 	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members,
@@ -173,7 +175,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 		defer stopWorking() // without it nobody could see the scanner's state
 		return s.admin.Run(serving)
 	})
+	s.holds.read(working) // before anything is delivered
 	s.support.Go(func() error { s.heartbeat.Run(serving); return nil })
+	s.support.Go(func() error { s.holds.watch(working); return nil })
 	s.support.Go(func() error { s.reloader.follow(working); return nil })
 	s.support.Go(func() error { s.durability.watch(working); return nil })
 	s.support.Go(func() error { s.identity.watch(working); return nil })

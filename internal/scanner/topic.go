@@ -66,6 +66,7 @@ const defaultQuiet = 10 * time.Second
 func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
 	force := &inForce{pausing: metrics.Paused}
+	force.held.Store(s.holds.of(doc.Name))
 	force.setDocument(doc)
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,

@@ -56,6 +56,9 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", "", ""}, map[int][]any{
 			0: placements, 1: ops, 2: number, 4: whens, 5: either, 7: terms,
 		}, false},
+		"retime": {wake, []any{more, op, end, "there", "+1", "1", "", "", c.read("there").Op, "0", "0"}, map[int][]any{
+			0: placements, 1: ops, 2: number, 4: whens, 5: either, 7: terms, 8: ops, 9: number, 10: either,
+		}, false},
 		"requeue": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "", "0", "\x00"}, map[int][]any{
 			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either,
 			10: reasons, 11: ops[1:], 12: either, 13: {""},

@@ -19,6 +19,8 @@ type Move struct {
 	Fallback *Record
 	// Term is of the intake that sends the move.
 	Term Term
+	// Retime keeps what a reschedule begins again; nil: it is a reschedule.
+	Retime *Retiming
 }
 
 // MoveResult is the result of one Move.
@@ -26,7 +28,8 @@ type MoveResult struct {
 	// Due in ms; with task.ErrReplicas too.
 	Due int64
 	// Err is task.ErrNotFound, task.ErrReplicas, a *MovedError, ErrLate, ErrSuperseded,
-	// ErrUnraised, or Redis's.
+	// ErrUnraised, or Redis's. With a Retiming it may be ErrChanged, ErrLeased, ErrParked
+	// or ErrDue too.
 	Err error
 }
 
@@ -35,11 +38,17 @@ type MoveResult struct {
 func (t *Topic) Reschedule(ctx context.Context, p Placement, deadline int64, moves []Move) []MoveResult {
 	calls, placement := make([]luascript.Call, len(moves)), p.String()
 	for i := range moves {
-		calls[i] = t.rescheduleCall(placement, deadline, &moves[i])
+		if calls[i] = t.rescheduleCall(placement, deadline, &moves[i]); moves[i].Retime != nil {
+			calls[i] = t.retimeCall(placement, deadline, &moves[i])
+		}
 	}
 	results := make([]MoveResult, len(moves))
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
-		due, err := t.moved(reply, moves[i].Shard)
+		read := t.moved
+		if moves[i].Retime != nil {
+			read = t.retimed
+		}
+		due, err := read(reply, moves[i].Shard)
 		results[i] = MoveResult{due, err}
 	}
 	return results

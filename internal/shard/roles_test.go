@@ -60,16 +60,17 @@ func roles() []role {
 		{
 			name: "operator",
 			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note",
-				"accept_identity"},
-			// ping and info are for scanner doctor, with the scratch keys below.
-			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange",
+				"retime", "accept_identity"},
+			// ping and info are for scanner doctor.
+			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "hset", "hdel",
+				"zcard", "zrange",
 				"zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore",
 				"zscan", "ping", "info"}),
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*",
 				"~duefleet:history:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:identity",
-				"~duefleet:doctor:*", "%R~duefleet:fleet",
+				"~duefleet:holds", "%R~duefleet:fleet",
 				"%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},
 		},

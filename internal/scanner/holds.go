@@ -1,0 +1,89 @@
+package scanner
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+const (
+	// holdInterval is the time between two looks at which topics are paused in Redis.
+	holdInterval = time.Second
+	// holdTimeout bounds one of them.
+	holdTimeout = 2 * time.Second
+)
+
+// holds knows which topics are paused in Redis. While Redis can't be read, it keeps what it
+// knows.
+type holds struct {
+	store *shard.Store
+	known atomic.Pointer[map[string]shard.Hold] // those in force, by topic; nil: none so far
+	tell  func(context.Context)                 // tells the topics that known is new
+}
+
+// watch looks until ctx ends.
+func (k *holds) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		k.read(ctx)
+		retry.Sleep(ctx, holdInterval)
+	}
+}
+
+// read looks once. Heartbeats report that Redis is away, and doctor that a right is missing.
+func (k *holds) read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	defer cancel()
+	found, err := k.store.Holds(ctx)
+	if err != nil {
+		return
+	}
+	for topic, h := range found {
+		now, err := k.store.Topic(topic).Now(ctx)
+		if err != nil {
+			return
+		}
+		if h.Ended(time.UnixMilli(now)) {
+			delete(found, topic)
+		}
+	}
+	k.known.Store(&found)
+	k.tell(ctx)
+}
+
+// of returns the hold of a topic; nil if it has none.
+func (k *holds) of(topic string) *shard.Hold {
+	known := k.known.Load()
+	if known == nil {
+		return nil
+	}
+	h, there := (*known)[topic]
+	if !there {
+		return nil
+	}
+	return &h
+}
+
+// holdTopics puts the holds in force.
+func (s *Scanner) holdTopics(ctx context.Context) {
+	for _, v := range s.reloader.all() {
+		v.topic.hold(ctx, s.holds.of(v.topic.name))
+	}
+}
+
+// hold pauses the topic, or with nil ends that.
+func (t *topic) hold(ctx context.Context, h *shard.Hold) {
+	before := t.inForce.held.Swap(h)
+	if (before == nil) == (h == nil) {
+		return
+	}
+	t.inForce.pausing.Set(t.inForce.paused())
+	t.inForce.changed.Fire()
+	if h == nil {
+		t.log.InfoContext(ctx, "the topic isn't paused in redis any more")
+		return
+	}
+	t.log.WarnContext(ctx, "the topic is paused in redis", "until", h.Until, "reason", h.Reason)
+}
