@@ -189,8 +189,8 @@ client-libraries: # for test/clients
 			{ echo "not installed: $${missing[*]}; on Debian and Ubuntu: sudo apt-get install $${missing[*]}" >&2; exit 1; }; \
 		$(call apt-install,"$${missing[@]}"); \
 	fi
-	@cd test/clients/node && { cmp -s package-lock.json node_modules/.installed || \
-		{ npm ci --no-audit --no-fund --loglevel error && cp package-lock.json node_modules/.installed; }; }
+	@for folder in node openapi; do (cd test/clients/$$folder && { cmp -s package-lock.json node_modules/.installed || \
+		{ npm ci --no-audit --no-fund --loglevel error && cp package-lock.json node_modules/.installed; }; }); done
 
 # several are the packages that use Redis; they also run on a cluster.
 several := ./internal/luascript ./internal/shard ./internal/router ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e

@@ -20,9 +20,15 @@ const batchPath = "/v1/topics/orders/tasks"
 
 // batch sends lines and returns the answers.
 func (d *door) batch(body io.Reader, headers ...string) (answers []map[string]any, err error) {
+	err = d.stream(body, func(line map[string]any) { answers = append(answers, line) }, headers...)
+	return answers, err
+}
+
+// stream sends lines and calls each for each answer.
+func (d *door) stream(body io.Reader, each func(line map[string]any), headers ...string) error {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, d.url+batchPath, body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	for _, header := range headers {
@@ -31,20 +37,21 @@ func (d *door) batch(body io.Reader, headers ...string) (answers []map[string]an
 	}
 	resp, err := d.client.Do(req)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer resp.Body.Close()
+	described().check(d.t, http.MethodPost, batchPath, answer{status: resp.StatusCode, header: resp.Header})
 	for dec := json.NewDecoder(resp.Body); ; {
 		var line map[string]any
 		if err = dec.Decode(&line); err != nil {
 			break
 		}
-		answers = append(answers, line)
+		each(line)
 	}
 	if errors.Is(err, io.EOF) {
-		err = nil
+		return nil
 	}
-	return answers, err
+	return err
 }
 
 // TestABatchAnswersEachLine in their order, and does the lines of an ID in their order.

@@ -107,6 +107,9 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (status int, err err
 			err = h.defect(r.Context(), panicked)
 		}
 	}()
+	if r.URL.Path == documentPath && r.Method == http.MethodGet {
+		return r.document(w)
+	}
 	if err := h.identify(r); err != nil {
 		return 0, err
 	}
@@ -189,21 +192,18 @@ func (r *request) name() error {
 	if err != nil {
 		return badRequest("path", "must have valid escapes")
 	}
-	switch r.Method {
-	case http.MethodPut:
-		r.verb = "schedule"
-	case http.MethodGet:
-		r.verb = "get"
-	case http.MethodPatch:
-		r.verb = "reschedule"
-	case http.MethodDelete:
-		r.verb = "cancel"
-	default:
+	if r.verb = methods()[r.Method]; r.verb == "" {
 		p := problem(http.StatusMethodNotAllowed, "method", "method: must be GET, PUT, PATCH or DELETE")
 		p.allow = "GET, PUT, PATCH, DELETE"
 		return p
 	}
 	return nil
+}
+
+// methods returns the methods for a task, each with its verb.
+func methods() map[string]string {
+	return map[string]string{http.MethodPut: "schedule", http.MethodGet: "get", http.MethodPatch: "reschedule",
+		http.MethodDelete: "cancel"}
 }
 
 // verbBatch is the verb of a request with lines, which have verbs of their own.

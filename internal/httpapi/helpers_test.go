@@ -25,8 +25,6 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
-
 const (
 	shopToken = "shop-0123456789-0123456789-0123456789"
 	mailToken = "mail-0123456789-0123456789-0123456789"
@@ -115,9 +113,19 @@ func (d *door) try(method, path string, body io.Reader, headers ...string) (a an
 	if err != nil {
 		return a, err
 	}
+	return d.read(method, path, resp)
+}
+
+// read reads an answer, which the document must have.
+func (d *door) read(method, path string, resp *http.Response) (a answer, err error) {
+	d.t.Helper()
 	defer resp.Body.Close()
 	a = answer{status: resp.StatusCode, header: resp.Header}
-	return a, json.NewDecoder(resp.Body).Decode(&a.body)
+	if err := json.NewDecoder(resp.Body).Decode(&a.body); err != nil {
+		return a, err
+	}
+	described().check(d.t, method, path, a)
+	return a, nil
 }
 
 // stored returns a stored task by the library, and whether it is there.

@@ -31,7 +31,7 @@ func (r *request) task() (wanted producer.Request, err error) {
 		return wanted, problem(http.StatusUnsupportedMediaType, "encoding",
 			"Content-Encoding: must not be given; the payload is delivered byte for byte")
 	}
-	query, err := r.query("in", "at", "routing_key", "priority", "expiration", "correlation_id", "reply_to")
+	query, err := r.query()
 	if err != nil {
 		return wanted, err
 	}
@@ -61,20 +61,28 @@ func (r *request) bare() (when producer.When, err error) {
 			return when, badRequest(name, "is for PUT alone")
 		}
 	}
-	if r.verb != "reschedule" {
-		_, err = r.query()
-		return when, err
-	}
-	query, err := r.query("in", "at")
-	if err != nil {
+	query, err := r.query()
+	if err != nil || r.verb != "reschedule" {
 		return when, err
 	}
 	return due(query)
 }
 
+// parameters returns the names that a verb takes in the query.
+func parameters(verb string) []string {
+	switch verb {
+	case "schedule":
+		return []string{"in", "at", "routing_key", "priority", "expiration", "correlation_id", "reply_to"}
+	case "reschedule":
+		return []string{"in", "at"}
+	}
+	return nil
+}
+
 // query returns the parameters of the query. It refuses unknown and repeated ones: to
 // ignore them would mislead the client.
-func (r *request) query(known ...string) (map[string]string, error) {
+func (r *request) query() (map[string]string, error) {
+	known := parameters(r.verb)
 	all, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, badRequest("query", "must have valid escapes, and & between parameters")

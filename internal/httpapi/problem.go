@@ -3,7 +3,11 @@ package httpapi
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
 )
@@ -108,9 +112,21 @@ func problemOf(err error) *Problem {
 			return p
 		}
 	}
+	if denied(err) {
+		p = problem(http.StatusServiceUnavailable, "denied", "the server's user in Redis lacks a right; its log names it")
+		p.Done, p.cause = Maybe, err
+		return p.later(10)
+	}
 	p = problem(http.StatusBadGateway, "redis", "Redis refused the request; the server's log has the reason")
 	p.Done, p.cause = Maybe, err
 	return p.later(3)
+}
+
+// denied reports whether Redis refused a call because of its user.
+func denied(err error) bool {
+	var refusal redis.Error
+	return errors.As(err, &refusal) && slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS"},
+		func(word string) bool { return strings.HasPrefix(refusal.Error(), word) })
 }
 
 func badRequest(field, rule string) *Problem {

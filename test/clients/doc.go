@@ -4,5 +4,8 @@
 // duefleet's. The frameworks' programs delay messages as docs/from-the-delayed-exchange.md
 // says.
 //
+// The folder openapi has a client of producer serve, which is generated from the server's
+// description.
+//
 // `make clients` runs each of them against a fleet.
 package clients
