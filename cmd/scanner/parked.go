@@ -70,6 +70,7 @@ func (sel *selection) filtered() bool { return sel.filter != admin.ParkedFilter{
 
 func parkedList(s *settings) *cobra.Command {
 	sel := selection{format: cli.NewListFlag()}
+	var payloads payloadFlag
 	cmd := &cobra.Command{
 		Use:   "ls [TOPIC]",
 		Short: "Lists parked tasks with their reasons",
@@ -81,11 +82,12 @@ or unprintable characters as a JSON string.
 -o json prints one array, -o ndjson one object per line. There a task that came through
 the topic's intake has "amqp": routing key, properties, and headers with their types.`,
 		Example: `  scanner parked ls
-  scanner parked ls orders --reason NO_ROUTE --older-than 1d`,
+  scanner parked ls orders --reason NO_ROUTE --older-than 1d
+  scanner parked ls orders -o ndjson --payload >parked.ndjson`,
 		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			now := time.Now()
-			if err := sel.check(now); err != nil {
+			if err := errors.Join(sel.check(now), payloads.check(sel.format.Format)); err != nil {
 				return err
 			}
 			none := "nothing is parked\n"
@@ -100,13 +102,28 @@ the topic's intake has "amqp": routing key, properties, and headers with their t
 				if sel.format.Format == cli.Table {
 					return printParked(cmd.OutOrStdout(), all, none, now)
 				}
+				if payloads {
+					return printList(cmd.OutOrStdout(), sel.format.Format, withPayloads(cmd.Context(), store, all,
+						func(r shard.Record) (string, string) { return r.Topic, r.ID }), newParkedPayload)
+				}
 				return printList(cmd.OutOrStdout(), sel.format.Format, all, admin.NewParkedLine)
 			})
 		}),
 	}
 	cmd.Flags().StringVar(&sel.topic, "topic", "", "only this topic (default all); the same as TOPIC")
 	sel.register(cmd)
+	payloads.register(cmd)
 	return cmd
+}
+
+// parkedPayload is a line with the payload.
+type parkedPayload struct {
+	admin.ParkedLine
+	payload
+}
+
+func newParkedPayload(p withPayload[shard.Record]) parkedPayload {
+	return parkedPayload{admin.NewParkedLine(p.listed), p.payload}
 }
 
 // printParked prints a table of the tasks, with times relative to now, or the text in none.

@@ -63,6 +63,8 @@ type tasksFlags struct {
 	filter tasksFilter
 	limit  int
 	format cli.FormatFlag
+
+	payloads payloadFlag
 }
 
 func tasksList(s *settings) *cobra.Command {
@@ -103,6 +105,7 @@ Exit code 3: no such topic.`,
 	flags.filter.register(cmd, listedStates()...)
 	f.IntVar(&flags.limit, "limit", 0, "at most this many tasks, those with the earliest next attempt (default all)")
 	f.VarP(&flags.format, "output", "o", "how to print")
+	flags.payloads.register(cmd)
 	return cmd
 }
 
@@ -121,6 +124,9 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	if cmd.Flags().Changed("limit") && flags.limit < 1 {
 		return cli.UsageError(fmt.Sprintf("--limit %d: must be at least 1", flags.limit))
 	}
+	if err := flags.payloads.check(flags.format.Format); err != nil {
+		return err
+	}
 	now := time.Now()
 	tasks, err := flags.filter.tasks(now, listedStates()...)
 	if err != nil {
@@ -134,8 +140,22 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 			return printTasks(cmd.OutOrStdout(), all, now)
 		}
 		tasks.Messages = true
+		if flags.payloads {
+			return printList(cmd.OutOrStdout(), flags.format.Format, withPayloads(cmd.Context(), store, all,
+				func(l admin.Listed) (string, string) { return l.Topic, l.ID }), newTaskPayload)
+		}
 		return printList(cmd.OutOrStdout(), flags.format.Format, all, admin.NewTaskLine)
 	})
+}
+
+// taskPayload is a line with the payload.
+type taskPayload struct {
+	admin.TaskLine
+	payload
+}
+
+func newTaskPayload(p withPayload[admin.Listed]) taskPayload {
+	return taskPayload{admin.NewTaskLine(p.listed), p.payload}
 }
 
 // each calls yield with values until it returns false.
