@@ -70,10 +70,12 @@
 
   // The command of an action's page follows what is typed.
   function command(form) {
-    let text = form.dataset.command.split(" --in-redis")[0] + " --in-redis";
+    const base = form.dataset.base;
+    let text = base ?? form.dataset.command.split(" --in-redis")[0] + " --in-redis";
     for (const input of form.querySelectorAll("[data-flag]")) {
       const value = input.value.trim();
-      if (value) text += " " + input.dataset.flag + " '" + value.replaceAll("'", "'\\''") + "'";
+      const word = "'" + value.replaceAll("'", "'\\''") + "'";
+      if (value) text += " " + input.dataset.flag + (base ? "=" + (/^\d+$/.test(value) ? value : word) : " " + word);
     }
     form.querySelector(".command").textContent = text;
   }
@@ -81,13 +83,14 @@
   // What a person typed or opened stays: only the server's other values change.
   if (window.Idiomorph) {
     Idiomorph.defaults.ignoreActiveValue = true;
-    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.matches("details"));
+    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+      !(name === "open" && node.matches("details") || ["value", "selected"].includes(name) && node.closest("form.find"));
   }
   document.addEventListener("htmx:sseMessage", () => { filter(); addZones(); });
   document.addEventListener("htmx:sseOpen", () => document.body.classList.remove("offline"));
   document.addEventListener("htmx:sseError", () => document.body.classList.add("offline"));
   document.addEventListener("input", (event) => {
-    const form = event.target.closest("form[data-command]");
+    const form = event.target.closest("form[data-command], form[data-base]");
     if (form) command(form);
     if (event.target.id !== "search") return;
     typed = event.target.value;
