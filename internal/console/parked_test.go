@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// oddID has 255 bytes, some of which a page can't print.
+// oddID has 255 bytes. A page can't print some of them.
 var oddID = strings.Repeat("\x01'\"<\u202e", 36) + "abc"
 
 // park stores tasks and parks them. No other task of the topic may be due.
