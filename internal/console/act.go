@@ -37,8 +37,14 @@ type plan struct {
 	// Paced is true if the action takes Limit and Rate. For these, 0 means no limit.
 	Paced       bool
 	Limit, Rate int
-	// Base is the command that does the same, without Limit and Rate.
-	Base string
+	// Moves is true if the action takes To, a due time or a duration from now, or By.
+	Moves  bool
+	To, By string
+	when   task.When // of To
+	shift  time.Duration
+	// Base and Tail are the command that does the same. Flags for the fields above are
+	// between them.
+	Base, Tail string
 	// Audit and Filter are the command and the filter of the audit record.
 	Audit, Filter string
 
@@ -46,19 +52,52 @@ type plan struct {
 	do    func(ctx context.Context, p plan, progress func(done, of int64)) (bulk.Counts, error)
 }
 
-// Verb returns what the action does, as in "replay".
-func (p plan) Verb() string { return strings.ToLower(p.Title) }
-
 // Command returns the command that does the same.
 func (p plan) Command() string {
 	text := p.Base
+	if p.To != "" {
+		text += " --" + p.toField() + "=" + quoted(p.To)
+	}
+	if p.By != "" {
+		text += " --by=" + quoted(p.By)
+	}
 	if p.Limit > 0 {
 		text += " --limit=" + strconv.Itoa(p.Limit)
 	}
 	if p.Rate > 0 {
 		text += " --rate=" + strconv.Itoa(p.Rate)
 	}
-	return text
+	return text + p.Tail
+}
+
+// audit returns the command of the audit record.
+func (p plan) audit() string {
+	switch {
+	case p.To != "":
+		return p.Audit + " --" + p.toField() + " " + p.To
+	case p.By != "":
+		return p.Audit + " --by " + p.By
+	}
+	return p.Audit
+}
+
+// read sets what the form of a request asks for.
+func (p *plan) read(r *http.Request) error {
+	if p.Paced {
+		for name, field := range map[string]*int{"limit": &p.Limit, "rate": &p.Rate} {
+			text := strings.TrimSpace(r.PostFormValue(name))
+			n, err := strconv.Atoi(text)
+			if text != "" && (err != nil || n < 1) {
+				return fmt.Errorf("the %s %q must be a whole number of 1 or more", name, text)
+			}
+			*field = n
+		}
+	}
+	if !p.Moves {
+		return nil
+	}
+	p.To, p.By = strings.TrimSpace(r.PostFormValue("to")), strings.TrimSpace(r.PostFormValue("by"))
+	return p.readMove(time.Now())
 }
 
 // actView has everything that the page of an action shows.
@@ -108,29 +147,21 @@ func (c *Console) showAct(w http.ResponseWriter, r *http.Request, t *template.Te
 	var err error
 	switch v.Counts, err = v.count(ctx); {
 	case errors.Is(err, context.DeadlineExceeded):
-		v.Uncounted, v.Mistake = true, "To count the tasks takes more than "+countLimit.String()+": use the command below"
+		v.Uncounted, v.Mistake = true, "to count the tasks takes more than "+countLimit.String()+": use the command below"
 	case err != nil:
-		v.Uncounted, v.Mistake = true, "The tasks can't be counted: "+err.Error()
+		v.Uncounted, v.Mistake = true, "the tasks can't be counted: "+err.Error()
 	}
-	c.write(w, r, status, t, page{Title: v.Title + " " + v.Topic, Body: v})
+	c.write(w, r, status, t, page{Title: v.Title + ": " + v.Topic, Body: v})
 }
 
 // act starts an action and sends the browser to the page of the change.
 func (c *Console) act(w http.ResponseWriter, r *http.Request, t *template.Template, p plan) {
-	if p.Paced {
-		for name, field := range map[string]*int{"limit": &p.Limit, "rate": &p.Rate} {
-			text := strings.TrimSpace(r.PostFormValue(name))
-			n, err := strconv.Atoi(text)
-			if text != "" && (err != nil || n < 1) {
-				mistake := fmt.Sprintf("The %s %q must be a whole number of 1 or more", name, text)
-				c.showAct(w, r, t, http.StatusBadRequest, actView{plan: p, Mistake: mistake})
-				return
-			}
-			*field = n
-		}
+	if err := p.read(r); err != nil {
+		c.showAct(w, r, t, http.StatusBadRequest, actView{plan: p, Mistake: err.Error()})
+		return
 	}
 	who := whoOf(r).Name
-	id, err := c.changes.start(r.Context(), &change{Topic: p.Topic, By: who, Title: p.Title, Done: p.Done,
+	id, err := c.changes.start(r.Context(), &change{Topic: p.Topic, By: who, Title: p.Title, Done: p.Done, Back: p.Back,
 		Command: p.Command(), do: c.audited(p, who), after: func() { c.readers.expire(parkedKey) }})
 	if busy := (*busyError)(nil); errors.As(err, &busy) {
 		c.showAct(w, r, t, http.StatusConflict, actView{plan: p, Running: busy.running})
@@ -149,7 +180,7 @@ func (c *Console) audited(p plan, who string) func(context.Context, func(int64, 
 	if err != nil {
 		host = "?"
 	}
-	e := bulk.Entry{By: who, Host: host, Command: p.Audit, Topic: p.Topic, Filter: p.Filter}
+	e := bulk.Entry{By: who, Host: host, Command: p.audit(), Topic: p.Topic, Filter: p.Filter}
 	if p.Limit > 0 {
 		e.Filter += fmt.Sprintf(", at most %d", p.Limit)
 	}
@@ -161,7 +192,7 @@ func (c *Console) audited(p plan, who string) func(context.Context, func(int64, 
 			}
 			return n, err
 		})
-		c.log.InfoContext(ctx, "change ended", "user", who, "command", p.Audit, "topic", p.Topic, "filter", e.Filter,
+		c.log.InfoContext(ctx, "change ended", "user", who, "command", e.Command, "topic", p.Topic, "filter", e.Filter,
 			"changed", n.Changed, "skipped", n.Skipped, "failed", n.Failed, "error", err)
 		return n, err
 	}

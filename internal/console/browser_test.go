@@ -192,6 +192,7 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 		{"hostile", "/task?topic=sessions&id=" + url.QueryEscape(hostileID), ".facts"},
 		{"hostile-list", "/tasks?topic=sessions", ".scroll"},
 		{"parked", "/parked", "#groups-title"}, {"parked-topic", "/parked?topic=mails", "#tasks-title"},
+		{"move", "/tasks/move?topic=orders&all=1", "#to"}, {"cancel", "/tasks/cancel?topic=orders&task=a", ".grave"},
 		{"replay", "/parked/replay?topic=mails&reason=no_route", "#rate"},
 		{"purge", "/parked/purge?topic=mails&id=" + url.QueryEscape(oddID), ".grave"},
 	}
@@ -279,9 +280,9 @@ func TestKeys(t *testing.T) {
 	b.sound()
 }
 
-// TestAReplayInTheBrowser: from the list of parked tasks to the replay of one reason. The
-// command follows what is typed, and the result appears by itself.
-func TestAReplayInTheBrowser(t *testing.T) {
+// TestActionsInTheBrowser: a search, its tasks made due, parked tasks, the replay of one
+// reason. The command follows what is typed, and the result appears by itself.
+func TestActionsInTheBrowser(t *testing.T) {
 	t.Parallel()
 	r := fleetWithProblems(t)
 	s := serve(t, r.Store, Config{Settings: settings()})
@@ -291,6 +292,21 @@ func TestAReplayInTheBrowser(t *testing.T) {
 	text := func(selector string) string {
 		return b.eval(`document.querySelector("` + selector + `")?.textContent ?? ""`)
 	}
+	done := func(want string) {
+		t.Helper()
+		b.do(chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS(".facts")))
+		wait.For(t, "the change to end", func() bool { return text("h1 .state") == "done" })
+		if facts := text(".facts"); !strings.Contains(facts, want) {
+			t.Errorf("the page shows %q", facts)
+		}
+	}
+	b.do(chromedp.Navigate(s.url+"/tasks?topic=sessions"), chromedp.SendKeys(chromedp.CSS("#search"), hostileID[:9]))
+	b.do(chromedp.Click(chromedp.CSS(".find button")), chromedp.WaitVisible(chromedp.CSS(".under .button")))
+	b.do(chromedp.Click(chromedp.CSS(".under .button")), chromedp.WaitVisible(chromedp.CSS("#rate")))
+	done("Made due1")
+	b.do(chromedp.Navigate(s.url+"/tasks/move?topic=orders&task=-a"), chromedp.WaitVisible(chromedp.CSS("#to")))
+	b.do(chromedp.SendKeys(chromedp.CSS("#to"), "2026-12-01T10:00:00Z"))
+	check.Equal(t, "command", text(".command"), "scanner tasks move orders --at='2026-12-01T10:00:00Z' -- '-a'")
 	b.do(chromedp.Navigate(s.url+"/topic/mails"), chromedp.WaitVisible(chromedp.CSS(".counts")))
 	b.do(chromedp.Click(chromedp.CSS(".counts .warn a")), chromedp.WaitVisible(chromedp.CSS("#tasks-title")))
 	b.do(chromedp.Click(chromedp.CSS("table.parked .button")), chromedp.WaitVisible(chromedp.CSS("#rate")))
@@ -298,11 +314,7 @@ func TestAReplayInTheBrowser(t *testing.T) {
 	b.do(chromedp.SendKeys(chromedp.CSS("#rate"), "100"))
 	check.Equal(t, "command", text(".command"), "scanner parked replay mails "+
 		`--reason='returned: NO_ROUTE to exchange '\''mails'\'' <b>' --rate=100`)
-	b.do(chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS(".facts")))
-	wait.For(t, "the change to end", func() bool { return text("h1 .state") == "done" })
-	if facts := text(".facts"); !strings.Contains(facts, "Replayed4") {
-		t.Errorf("the page shows %q", facts)
-	}
+	done("Replayed4")
 	check.Equal(t, "parked", parkedIn(t, r.Store.Topic("mails")), 1)
 	for _, theme := range []string{"dark", "light"} {
 		b.theme(theme)

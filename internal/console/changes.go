@@ -20,6 +20,8 @@ type change struct {
 	ID, Topic, By string
 	// Title names the action and Done its result: "Replay", "Replayed".
 	Title, Done string
+	// Back is the page with the tasks.
+	Back link
 	// Command does the same.
 	Command string
 	do      func(ctx context.Context, progress func(done, of int64)) (bulk.Counts, error)

@@ -90,6 +90,12 @@ func New(cfg Config) (*Console, error) {
 	if err := c.routePause(mux); err != nil {
 		return nil, err
 	}
+	for verb := range tasksVerbs() {
+		err := c.routeAct(mux, "/tasks/"+string(verb), func(r *http.Request) (plan, error) { return c.tasksPlan(r, verb) })
+		if err != nil {
+			return nil, err
+		}
+	}
 	for _, verb := range []string{"replay", "purge"} {
 		err := c.routeAct(mux, "/parked/"+verb, func(r *http.Request) (plan, error) { return c.parkedPlan(r, verb) })
 		if err != nil {

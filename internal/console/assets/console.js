@@ -75,9 +75,10 @@
     for (const input of form.querySelectorAll("[data-flag]")) {
       const value = input.value.trim();
       const word = "'" + value.replaceAll("'", "'\\''") + "'";
-      if (value) text += " " + input.dataset.flag + (base ? "=" + (/^\d+$/.test(value) ? value : word) : " " + word);
+      const flag = input.dataset.at && /^\d{4}-|^\d{10,}$/.test(value) ? input.dataset.at : input.dataset.flag;
+      if (value) text += " " + flag + (base ? "=" + (/^\d+$/.test(value) ? value : word) : " " + word);
     }
-    form.querySelector(".command").textContent = text;
+    form.querySelector(".command").textContent = text + (form.dataset.tail ?? "");
   }
 
   // What a person typed or opened stays: only the server's other values change.
