@@ -156,6 +156,8 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 		}
 		fixture.Store(t, invoices, fixture.Entries(in, []byte("\x00a"), ids...)...)
 	}
+	park(t, r.Store.Topic("mails"), "returned: NO_ROUTE to exchange 'mails' <b>", hostileID, oddID, "m-1", "m-2")
+	park(t, r.Store.Topic("mails"), "refused", "m-3")
 	check.OK(t, invoices.SaveDocument(t.Context(), []byte("shards: 2\nrate: 2000\ndeclare: {queue: orders}\n")))
 	blocked := problem.New(problem.ExchangeMissing, "mails", "no exchange 'mails' in vhost '/'")
 	blocked.Nodes, blocked.Since = []string{"one"}, time.Now().Add(-3*time.Minute)
@@ -189,6 +191,10 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 		{"tasks", "/tasks?topic=invoices.monthly&id=3", "#search"}, {"task", "/task?topic=orders&id=a", ".facts"},
 		{"hostile", "/task?topic=sessions&id=" + url.QueryEscape(hostileID), ".facts"},
 		{"hostile-list", "/tasks?topic=sessions", ".scroll"},
+		{"parked", "/parked", "#groups-title"}, {"parked-topic", "/parked?topic=mails", "#tasks-title"},
+		{"move", "/tasks/move?topic=orders&all=1", "#to"}, {"cancel", "/tasks/cancel?topic=orders&task=a", ".grave"},
+		{"replay", "/parked/replay?topic=mails&reason=no_route", "#rate"},
+		{"purge", "/parked/purge?topic=mails&id=" + url.QueryEscape(oddID), ".grave"},
 	}
 	for _, width := range []int64{360, 1280, 1920} {
 		b := openBrowser(t, width, 800)
@@ -271,5 +277,56 @@ func TestKeys(t *testing.T) {
 	b.do(chromedp.KeyEvent("\x1b"))
 	b.press("?")
 	check.Equal(t, "help is open", b.eval(`String(document.getElementById("help").open)`), "true")
+	b.sound()
+}
+
+// TestActionsInTheBrowser: a search, its tasks made due, parked tasks, the replay of one
+// reason. The command follows what is typed, and the result appears by itself.
+func TestActionsInTheBrowser(t *testing.T) {
+	t.Parallel()
+	r := fleetWithProblems(t)
+	s := serve(t, r.Store, Config{Settings: settings()})
+	axe, err := os.ReadFile("testdata/axe.min.js")
+	check.OK(t, err)
+	b := openBrowser(t, 360, 700)
+	text := func(selector string) string {
+		return b.eval(`document.querySelector("` + selector + `")?.textContent ?? ""`)
+	}
+	done := func(want string) {
+		t.Helper()
+		b.do(chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS(".facts")))
+		wait.For(t, "the change to end", func() bool { return text("h1 .state") == "done" })
+		if facts := text(".facts"); !strings.Contains(facts, want) {
+			t.Errorf("the page shows %q", facts)
+		}
+	}
+	b.do(chromedp.Navigate(s.url+"/tasks?topic=sessions"), chromedp.SendKeys(chromedp.CSS("#search"), hostileID[:9]))
+	b.do(chromedp.Click(chromedp.CSS(".find button")), chromedp.WaitVisible(chromedp.CSS(".under .button")))
+	b.do(chromedp.Click(chromedp.CSS(".under .button")), chromedp.WaitVisible(chromedp.CSS("#rate")))
+	done("Made due1")
+	b.do(chromedp.Navigate(s.url+"/tasks/move?topic=orders&task=-a"), chromedp.WaitVisible(chromedp.CSS("#to")))
+	b.do(chromedp.SendKeys(chromedp.CSS("#to"), "2026-12-01T10:00:00Z"))
+	check.Equal(t, "command", text(".command"), "scanner tasks move orders --at='2026-12-01T10:00:00Z' -- '-a'")
+	b.do(chromedp.Navigate(s.url+"/topic/mails"), chromedp.WaitVisible(chromedp.CSS(".counts")))
+	b.do(chromedp.Click(chromedp.CSS(".counts .warn a")), chromedp.WaitVisible(chromedp.CSS("#tasks-title")))
+	b.do(chromedp.Click(chromedp.CSS("table.parked .button")), chromedp.WaitVisible(chromedp.CSS("#rate")))
+	check.Equal(t, "the dry run", text(".many"), "4 tasks")
+	b.do(chromedp.SendKeys(chromedp.CSS("#rate"), "100"))
+	check.Equal(t, "command", text(".command"), "scanner parked replay mails "+
+		`--reason='returned: NO_ROUTE to exchange '\''mails'\'' <b>' --rate=100`)
+	done("Replayed4")
+	check.Equal(t, "parked", parkedIn(t, r.Store.Topic("mails")), 1)
+	for _, theme := range []string{"dark", "light"} {
+		b.theme(theme)
+		b.shoot("change-360-" + theme)
+		var faults []string
+		b.eval(string(axe) + `;"ready"`)
+		check.OK(t, json.Unmarshal([]byte(b.eval(seriousFaults)), &faults))
+		for _, fault := range faults {
+			t.Errorf("%s: %s", theme, fault)
+		}
+	}
+	b.do(chromedp.Navigate(s.url+"/parked?topic=mails"), chromedp.WaitVisible(chromedp.CSS("#changes-title")))
+	check.Equal(t, "tasks", text("#tasks-title .of"), "1")
 	b.sound()
 }

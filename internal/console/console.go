@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -55,6 +56,7 @@ type Console struct {
 	readers    *readers
 	reader     *reader // of the fleet
 	streams    atomic.Int64
+	changes    *changes
 	signInForm *template.Template
 	handler    http.Handler
 	ln         net.Listener
@@ -68,7 +70,7 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a,
-		store: cfg.Store, readers: newReaders()}
+		store: cfg.Store, readers: newReaders(), changes: newChanges()}
 	c.reader = c.fleetReader()
 	if c.signInForm, err = parse("signin.html"); err != nil {
 		return nil, err
@@ -87,6 +89,18 @@ func New(cfg Config) (*Console, error) {
 	}
 	if err := c.routePause(mux); err != nil {
 		return nil, err
+	}
+	for verb := range tasksVerbs() {
+		err := c.routeAct(mux, "/tasks/"+string(verb), func(r *http.Request) (plan, error) { return c.tasksPlan(r, verb) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, verb := range []string{"replay", "purge"} {
+		err := c.routeAct(mux, "/parked/"+verb, func(r *http.Request) (plan, error) { return c.parkedPlan(r, verb) })
+		if err != nil {
+			return nil, err
+		}
 	}
 	mux.HandleFunc("GET "+signInPath, c.showSignIn)
 	mux.HandleFunc("POST "+signInPath, c.signIn)
@@ -122,7 +136,8 @@ func (c *Console) Listen(ctx context.Context) error {
 // URL returns the address of the first page, once Listen has returned.
 func (c *Console) URL() string { return "http://" + c.ln.Addr().String() + "/" }
 
-// Run serves until ctx ends, and returns within two seconds then. It returns an error only if
+// Run serves until ctx ends, and returns within two seconds then. If it can't write the end
+// of a change into the audit record, it takes five seconds more. It returns an error only if
 // the listener breaks.
 func (c *Console) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -137,8 +152,9 @@ func (c *Console) Run(ctx context.Context) error {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(c.log.Handler(), slog.LevelWarn),
 	}
-	reading := make(chan struct{})
-	go func() { defer close(reading); c.readers.run(ctx) }()
+	var working sync.WaitGroup
+	working.Go(func() { c.readers.run(ctx) })
+	working.Go(func() { c.changes.run(ctx) })
 	broken := make(chan error, 1)
 	go func() { broken <- server.Serve(c.ln) }()
 	var err error
@@ -156,6 +172,6 @@ func (c *Console) Run(ctx context.Context) error {
 		}
 	}
 	stop()
-	<-reading
+	working.Wait()
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 // functions are for the templates of all screens.
 func functions() template.FuncMap {
-	return template.FuncMap{"count": count, "rate": rate, "seconds": seconds, "span": span, "moment": moment,
+	return template.FuncMap{"count": count, "rate": rate, "seconds": seconds, "span": span, "moment": moment, "ago": ago,
 		"path": url.PathEscape}
 }
 
@@ -61,6 +61,14 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%d min", d/time.Minute)
 	}
 	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+// ago formats how long before now a time was; a dash if it is zero.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return span(now.Sub(t)) + " ago"
 }
 
 // moment formats a time in UTC. The script adds the browser's zone.

@@ -80,10 +80,13 @@ func (s *site) ask(method, path string, form url.Values, headers ...string) (sta
 }
 
 // events opens a stream and returns the data of its events, line after line.
-func (s *site) events(ctx context.Context, path string) <-chan string {
+func (s *site) events(ctx context.Context, path string, headers ...string) <-chan string {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	check.OK(s.t, err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
 	resp, err := s.client.Do(req) //nolint:bodyclose // the goroutine below closes it
 	check.OK(s.t, err)
 	check.Equal(s.t, "status", resp.StatusCode, http.StatusOK)

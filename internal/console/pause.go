@@ -153,5 +153,24 @@ func pauseCommand(v pauseView) string {
 	return command
 }
 
-// quoted returns a text as one word of a shell.
-func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+// quoted returns a text as one word of a shell. It escapes unprintable characters, as bash and
+// zsh read it.
+func quoted(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	word := "$'"
+	for _, r := range text {
+		switch {
+		case r == '\'' || r == '\\':
+			word += `\` + string(r)
+		case unicode.IsPrint(r):
+			word += string(r)
+		default:
+			for _, b := range []byte(string(r)) {
+				word += fmt.Sprintf(`\%03o`, b)
+			}
+		}
+	}
+	return word + "'"
+}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ type content struct {
 	admin.Status
 	// About has more about the topic, if the reading is of one topic.
 	About topicContent
+	// Parked has parked tasks, if the reading is of these.
+	Parked parkedContent
 }
 
 // reading is a content that all viewers of a page share.
@@ -50,9 +53,11 @@ type reader struct {
 	every time.Duration
 	read  func(context.Context) (content, error)
 	start chan<- *reader // to have run called
+	again chan struct{}  // has run read at once
 
 	mu       sync.Mutex
 	running  bool
+	expired  bool // while it was reading
 	watchers int
 	newest   reading
 	next     chan struct{} // closed with the next reading
@@ -69,7 +74,19 @@ func (r *reader) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-pause.C:
+		case <-r.again:
 		}
+	}
+}
+
+// expire makes the newest reading too old for a page, and reads again if somebody looks.
+func (r *reader) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.newest.tried, r.expired = time.Time{}, true
+	select {
+	case r.again <- struct{}{}:
+	default: // it will read anyway
 	}
 }
 
@@ -77,6 +94,9 @@ func (r *reader) run(ctx context.Context) {
 func (r *reader) try(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
+	r.mu.Lock()
+	r.expired = false
+	r.mu.Unlock()
 	got, err := r.read(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,6 +106,9 @@ func (r *reader) try(ctx context.Context) {
 		now.content, now.At = got, now.tried
 	} else {
 		now.Failure = err.Error()
+	}
+	if r.expired {
+		now.tried = time.Time{}
 	}
 	r.newest = now
 	close(r.next)
@@ -140,11 +163,13 @@ func (r *reader) fresh(ctx context.Context) reading {
 	ctx, cancel := context.WithTimeout(ctx, pageLimit)
 	defer cancel()
 	defer r.watch(ctx)()
-	select {
-	case <-next:
-	case <-ctx.Done():
+	for ctx.Err() == nil && (now.number == 0 || time.Since(now.tried) >= r.every) {
+		select {
+		case <-next:
+		case <-ctx.Done():
+		}
+		now, next = r.latest()
 	}
-	now, _ = r.latest()
 	if now.number == 0 {
 		now.Failure = "no answer from Redis within " + pageLimit.String()
 	}
@@ -165,7 +190,8 @@ func newReaders() *readers {
 
 // reader returns a reader that isn't kept.
 func (r *readers) reader(every time.Duration, read func(context.Context) (content, error)) *reader {
-	return &reader{every: every, read: read, start: r.start, next: make(chan struct{})}
+	return &reader{every: every, read: read, start: r.start, next: make(chan struct{}),
+		again: make(chan struct{}, 1)}
 }
 
 // find returns the reader under a key. It makes one by read if there is none.
@@ -182,6 +208,17 @@ func (r *readers) find(key string, every time.Duration, read func(context.Contex
 	}
 	r.kept[key] = r.reader(every, read)
 	return r.kept[key]
+}
+
+// expire expires the readings under keys that begin with prefix.
+func (r *readers) expire(prefix string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, one := range r.kept {
+		if strings.HasPrefix(key, prefix) {
+			one.expire()
+		}
+	}
 }
 
 // busy reports whether run reads for somebody.

@@ -39,6 +39,8 @@ func (c *Console) screens() []screen {
 		{title: "Tasks", linked: true, path: "/tasks", template: "tasks.html", data: c.tasks, still: true},
 		{title: "Task", path: "/task", template: "task.html", data: c.task, still: true,
 			name: func(r *http.Request) string { return r.FormValue("id") }},
+		{title: "Parked", linked: true, path: "/parked", template: "parked.html", data: c.parked, reader: c.parkedReader},
+		{title: "Change", path: "/change/{id}", template: "change.html", data: c.change, reader: c.changeReader},
 		{title: "Fleet", linked: true, path: "/fleet", template: "fleet.html", data: c.fleet},
 		{title: "Topic", path: "/topic/{topic}", template: "topic.html", data: c.topic, reader: c.topicReader,
 			name: func(r *http.Request) string { return r.PathValue("topic") }},

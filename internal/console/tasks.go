@@ -38,6 +38,8 @@ type tasksView struct {
 	Next, First string
 	// Mistake says why the list isn't there, or isn't complete; "" if it is.
 	Mistake string
+	// Links act on all tasks of the list, on all pages.
+	Links taskLinks
 	// Command lists the same tasks.
 	Command string
 }
@@ -56,7 +58,7 @@ func newTaskRow(l admin.Listed) taskRow {
 func (c *Console) tasks(ctx context.Context, r *http.Request, _ reading) (any, error) {
 	v := tasksView{Topic: r.FormValue("topic"), ID: r.FormValue("id"), State: r.FormValue("state"),
 		After: strings.TrimSpace(r.FormValue("due_after")), Before: strings.TrimSpace(r.FormValue("due_before")),
-		States: []string{string(task.Waiting), string(task.Leased), string(admin.Retrying), string(task.Parked)}}
+		States: taskStates()}
 	ctx, cancel := context.WithTimeout(ctx, tasksLimit)
 	defer cancel()
 	var err error
@@ -86,7 +88,15 @@ func (c *Console) tasks(ctx context.Context, r *http.Request, _ reading) (any, e
 	} else if err != nil {
 		v.Mistake = err.Error()
 	}
+	if len(v.Rows) > 0 {
+		v.Links = v.links()
+	}
 	return v, nil
+}
+
+// taskStates returns the states of the form.
+func taskStates() []string {
+	return []string{string(task.Waiting), string(task.Leased), string(admin.Retrying), string(task.Parked)}
 }
 
 // wanted returns what the form asks for.
@@ -153,14 +163,18 @@ func (v *tasksView) query() url.Values {
 
 // command returns the command that lists the same tasks.
 func (v *tasksView) command() string {
-	text := "scanner tasks ls " + v.Topic
+	return "scanner tasks ls " + v.Topic + v.flags() + " --limit " + strconv.Itoa(tasksPerPage)
+}
+
+// flags returns the flags that select the same tasks.
+func (v *tasksView) flags() (text string) {
 	for _, flag := range [][2]string{{"--id-prefix", v.ID}, {"--state", v.State}, {"--due-after", v.After},
 		{"--due-before", v.Before}} {
 		if flag[1] != "" {
 			text += " " + flag[0] + "=" + quoted(flag[1])
 		}
 	}
-	return text + " --limit " + strconv.Itoa(tasksPerPage)
+	return text
 }
 
 // taskView has everything that a task's page shows.
@@ -170,6 +184,7 @@ type taskView struct {
 	Unreadable string
 	Bytes      int
 	Headers    []settingRow
+	Links      taskLinks
 }
 
 func (c *Console) task(ctx context.Context, r *http.Request, _ reading) (any, error) {
@@ -186,6 +201,7 @@ func (c *Console) task(ctx context.Context, r *http.Request, _ reading) (any, er
 	if found.Err != nil {
 		v.Unreadable = found.Err.Error()
 	}
+	v.Links = v.links()
 	shard.HideNext(&v.Task)
 	for _, key := range slices.Sorted(maps.Keys(v.Task.Headers)) {
 		v.Headers = append(v.Headers, settingRow{Key: key, Value: v.Task.Headers[key]})

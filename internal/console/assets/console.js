@@ -70,24 +70,28 @@
 
   // The command of an action's page follows what is typed.
   function command(form) {
-    let text = form.dataset.command.split(" --in-redis")[0] + " --in-redis";
+    const base = form.dataset.base;
+    let text = base ?? form.dataset.command.split(" --in-redis")[0] + " --in-redis";
     for (const input of form.querySelectorAll("[data-flag]")) {
       const value = input.value.trim();
-      if (value) text += " " + input.dataset.flag + " '" + value.replaceAll("'", "'\\''") + "'";
+      const word = "'" + value.replaceAll("'", "'\\''") + "'";
+      const flag = input.dataset.at && /^\d{4}-|^\d{10,}$/.test(value) ? input.dataset.at : input.dataset.flag;
+      if (value) text += " " + flag + (base ? "=" + (/^\d+$/.test(value) ? value : word) : " " + word);
     }
-    form.querySelector(".command").textContent = text;
+    form.querySelector(".command").textContent = text + (form.dataset.tail ?? "");
   }
 
   // What a person typed or opened stays: only the server's other values change.
   if (window.Idiomorph) {
     Idiomorph.defaults.ignoreActiveValue = true;
-    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.matches("details"));
+    Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+      !(name === "open" && node.matches("details") || ["value", "selected"].includes(name) && node.closest("form.find"));
   }
   document.addEventListener("htmx:sseMessage", () => { filter(); addZones(); });
   document.addEventListener("htmx:sseOpen", () => document.body.classList.remove("offline"));
   document.addEventListener("htmx:sseError", () => document.body.classList.add("offline"));
   document.addEventListener("input", (event) => {
-    const form = event.target.closest("form[data-command]");
+    const form = event.target.closest("form[data-command], form[data-base]");
     if (form) command(form);
     if (event.target.id !== "search") return;
     typed = event.target.value;
