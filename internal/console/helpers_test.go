@@ -26,7 +26,7 @@ import (
 
 // site is a console that a test serves.
 type site struct {
-	t       *testing.T
+	t       testing.TB
 	console *Console
 	url     string // without a slash at its end
 	log     *wait.Log
@@ -42,7 +42,7 @@ func settings() config.Console {
 }
 
 // serve starts a console over a store.
-func serve(t *testing.T, store *shard.Store, cfg Config) *site {
+func serve(t testing.TB, store *shard.Store, cfg Config) *site {
 	t.Helper()
 	s := &site{t: t, log: &wait.Log{}, client: &http.Client{Transport: &http.Transport{},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
