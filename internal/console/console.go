@@ -53,6 +53,7 @@ type Console struct {
 	links      []link
 	access     *access
 	store      *shard.Store
+	payloads   bool // are shown
 	readers    *readers
 	reader     *reader // of the fleet
 	streams    atomic.Int64
@@ -70,7 +71,8 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a,
-		store: cfg.Store, readers: newReaders(), changes: newChanges()}
+		store: cfg.Store, readers: newReaders(), changes: newChanges(),
+		payloads: cfg.Settings.ShowPayloads}
 	c.reader = c.fleetReader()
 	if c.signInForm, err = parse("signin.html"); err != nil {
 		return nil, err
