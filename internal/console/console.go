@@ -22,6 +22,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -37,6 +38,8 @@ type Config struct {
 	Settings config.Console
 	// Store has the fleet's data.
 	Store *shard.Store
+	// Doctor examines the fleet, as doctor.Examine does; nil: there is no such screen.
+	Doctor func(ctx context.Context) []doctor.Finding
 	// ReadOnly refuses every action, whatever a user's role is.
 	ReadOnly bool
 	// Version is shown at the end of each page.
@@ -58,6 +61,7 @@ type Console struct {
 	reader     *reader // of the fleet
 	streams    atomic.Int64
 	changes    *changes
+	examiner   *examiner // nil: none
 	signInForm *template.Template
 	handler    http.Handler
 	ln         net.Listener
@@ -78,6 +82,10 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	mux := http.NewServeMux()
+	if cfg.Doctor != nil {
+		c.examiner = &examiner{examine: cfg.Doctor, after: c.reader.expire}
+		mux.HandleFunc("POST /doctor", c.examineAgain)
+	}
 	if c.assets, err = serveAssets(mux); err != nil {
 		return nil, err
 	}
