@@ -15,7 +15,7 @@ import (
 const (
 	// maxPayloadShown limits each form of a payload, and an AMQP message, in bytes.
 	maxPayloadShown = 16 << 10
-	// maxHexShown limits the bytes of which hex shows four characters each.
+	// maxHexShown limits the bytes that are shown as hex.
 	maxHexShown = 4 << 10
 	// maxJSONParts limits the objects and arrays of a payload that is formatted. They bound its
 	// depth, and so the size of the result.
