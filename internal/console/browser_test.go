@@ -149,7 +149,8 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 	}
 	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a", "b", "c")...)
 	fixture.Store(t, r.Store.Topic("sessions"), fixture.Entries(task.In(time.Hour), []byte("\x00a"), hostileID)...)
-	fixture.Store(t, r.Store.Topic("sessions"), fixture.Entries(task.In(time.Hour), []byte("\x00{\"a\": [1, 2]}"), "json")...)
+	fixture.Store(t, r.Store.Topic("sessions"), fixture.Entries(task.In(time.Hour), []byte("\x00{\"a\": [1, 2]}"),
+		"json")...)
 	invoices := r.Store.Topic("invoices.monthly")
 	for minute := range 50 {
 		in := task.In(time.Duration(minute)*time.Minute + time.Second*9)

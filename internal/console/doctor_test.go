@@ -31,7 +31,8 @@ func TestDoctorOnDemand(t *testing.T) {
 		case <-ctx.Done():
 		}
 		return append(doctor.Examine(ctx, doctor.Target{}), doctor.Finding{Check: "redis.eviction", State: doctor.Fail,
-			What: "evicts <b>", Fix: "set noeviction"}, doctor.Finding{Check: "queue", State: doctor.NotChecked, What: "no right"})
+			What: "evicts <b>", Fix: "set noeviction"},
+			doctor.Finding{Check: "queue", State: doctor.NotChecked, What: "no right"})
 	}})
 	ann := s.signIn(url.Values{"user": {"ann"}, "password": {"ann"}})
 	bob := s.signIn(url.Values{"user": {"bob"}, "password": {"bob"}})
