@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/console"
+	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
@@ -42,7 +44,11 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 	}
 	defer func() { _ = closing() }()
 	c, err := console.New(console.Config{Settings: cfg.Console, Store: store, ReadOnly: readOnly,
-		Version: cli.ReadBuild("scanner").Version, Log: log})
+		Version: cli.ReadBuild("scanner").Version, Log: log, Doctor: func(ctx context.Context) []doctor.Finding {
+			verb := &cobra.Command{}
+			verb.SetContext(ctx)
+			return examine(verb, s)
+		}})
 	if err != nil {
 		return err
 	}

@@ -100,6 +100,8 @@ type Console struct {
 	TrustHeader string `yaml:"trust_header" check:"0..64"`
 	// Role of the proxy's users who aren't in users_file: view or operate.
 	TrustRole string `yaml:"trust_role" default:"view" check:"view|operate"`
+	// Show payloads and AMQP headers of tasks to everybody who may sign in: true or false.
+	ShowPayloads bool `yaml:"show_payloads" default:"false"`
 	// TokenFile is the file with the token; empty: none.
 	TokenFile string
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
@@ -147,6 +149,8 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 	}
 	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a", "b", "c")...)
 	fixture.Store(t, r.Store.Topic("sessions"), fixture.Entries(task.In(time.Hour), []byte("\x00a"), hostileID)...)
+	fixture.Store(t, r.Store.Topic("sessions"), fixture.Entries(task.In(time.Hour), []byte("\x00{\"a\": [1, 2]}"),
+		"json")...)
 	invoices := r.Store.Topic("invoices.monthly")
 	for minute := range 50 {
 		in := task.In(time.Duration(minute)*time.Minute + time.Second*9)
@@ -182,7 +186,15 @@ const seriousFaults = `axe.run().then(r => JSON.stringify(r.violations
 // to wide, and the page itself never scrolls sideways.
 func TestEverybodyCanUseThePages(t *testing.T) {
 	t.Parallel()
-	s := serve(t, fleetWithProblems(t).Store, Config{Settings: settings()})
+	cfg := settings()
+	cfg.ShowPayloads = true
+	s := serve(t, fleetWithProblems(t).Store, Config{Settings: cfg, Doctor: func(context.Context) []doctor.Finding {
+		return []doctor.Finding{{Check: "config", State: doctor.OK, What: "the configuration is good"},
+			{Check: "redis.eviction", State: doctor.Fail, What: "evicts", Fix: "CONFIG SET maxmemory-policy noeviction"},
+			{Check: "rabbitmq.queue", State: doctor.NotChecked, What: "no right"}}
+	}})
+	s.ask(http.MethodPost, "/doctor", url.Values{})
+	wait.For(t, "the findings", func() bool { return !s.console.examiner.last().At.IsZero() })
 	axe, err := os.ReadFile("testdata/axe.min.js")
 	check.OK(t, err)
 	pages := []struct{ name, path, shows string }{
@@ -191,6 +203,7 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 		{"tasks", "/tasks?topic=invoices.monthly&id=3", "#search"}, {"task", "/task?topic=orders&id=a", ".facts"},
 		{"hostile", "/task?topic=sessions&id=" + url.QueryEscape(hostileID), ".facts"},
 		{"hostile-list", "/tasks?topic=sessions", ".scroll"},
+		{"doctor", "/doctor", ".problem"}, {"payload", "/task?topic=sessions&id=json", "#payload-title"},
 		{"parked", "/parked", "#groups-title"}, {"parked-topic", "/parked?topic=mails", "#tasks-title"},
 		{"move", "/tasks/move?topic=orders&all=1", "#to"}, {"cancel", "/tasks/cancel?topic=orders&task=a", ".grave"},
 		{"replay", "/parked/replay?topic=mails&reason=no_route", "#rate"},

@@ -74,13 +74,13 @@ func (e *busyError) Error() string {
 // changes has the changes that run, and the last ones that ended. Its methods are safe for
 // concurrent use.
 type changes struct {
-	begin chan *change
+	begin chan func(context.Context) // to have run call them
 
 	mu  sync.Mutex
 	all []*change // the oldest first
 }
 
-func newChanges() *changes { return &changes{begin: make(chan *change)} }
+func newChanges() *changes { return &changes{begin: make(chan func(context.Context))} }
 
 // start has run carry out a change, and returns its ID. It returns a *busyError if another
 // change of the topic runs.
@@ -90,7 +90,7 @@ func (c *changes) start(ctx context.Context, one *change) (id string, err error)
 		return "", err
 	}
 	select {
-	case c.begin <- one:
+	case c.begin <- one.run:
 		return one.ID, nil
 	case <-ctx.Done():
 		c.mu.Lock()
@@ -145,7 +145,8 @@ func (c *changes) newest(topic string, n int) (some []*change) {
 	return some
 }
 
-// run carries out changes until ctx ends, and returns when the last one has ended.
+// run carries out changes and examinations until ctx ends. It returns when the last one has
+// ended.
 func (c *changes) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -153,8 +154,8 @@ func (c *changes) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case one := <-c.begin:
-			all.Go(func() { one.run(ctx) })
+		case work := <-c.begin:
+			all.Go(func() { work(ctx) })
 		}
 	}
 }

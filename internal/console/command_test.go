@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -15,8 +16,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestTheCommandEndsWithStreamsOpen: scanner console prints its address, serves, and ends
-// within two seconds of SIGTERM.
+// TestTheCommandEndsWithStreamsOpen: scanner console prints its address, serves, examines as
+// scanner doctor does, and ends within two seconds of SIGTERM.
 func TestTheCommandEndsWithStreamsOpen(t *testing.T) {
 	t.Parallel()
 	program := scannerProgram(t)
@@ -33,15 +34,21 @@ func TestTheCommandEndsWithStreamsOpen(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	check.OK(t, err)
-	url, found := strings.CutPrefix(strings.TrimSpace(line), "console: ")
+	at, found := strings.CutPrefix(strings.TrimSpace(line), "console: ")
 	if !found {
 		t.Fatalf("it printed %q", line)
 	}
-	s := &site{t: t, url: strings.TrimSuffix(url, "/"), client: &http.Client{Transport: &http.Transport{}}}
+	s := &site{t: t, url: strings.TrimSuffix(at, "/"), client: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	_, page, _ := s.ask(http.MethodGet, "/", nil)
 	contains(t, page, `id="topic-orders"`)
 	wait.Receive(t, "an event", s.events(t.Context(), "/stream/"))
+	s.ask(http.MethodPost, "/doctor", url.Values{})
+	wait.For(t, "what scanner doctor finds", func() bool {
+		_, page, _ = s.ask(http.MethodGet, "/doctor", nil)
+		return strings.Contains(page, "<code>redis.")
+	})
+	contains(t, page, "checks found something wrong", "<code>config</code>")
 	start := time.Now()
 	check.OK(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -37,6 +38,8 @@ type Config struct {
 	Settings config.Console
 	// Store has the fleet's data.
 	Store *shard.Store
+	// Doctor examines the fleet, as doctor.Examine does; nil: there is no such screen.
+	Doctor func(ctx context.Context) []doctor.Finding
 	// ReadOnly refuses every action, whatever a user's role is.
 	ReadOnly bool
 	// Version is shown at the end of each page.
@@ -53,10 +56,12 @@ type Console struct {
 	links      []link
 	access     *access
 	store      *shard.Store
+	payloads   bool // are shown
 	readers    *readers
 	reader     *reader // of the fleet
 	streams    atomic.Int64
 	changes    *changes
+	examiner   *examiner // nil: none
 	signInForm *template.Template
 	handler    http.Handler
 	ln         net.Listener
@@ -70,12 +75,17 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a,
-		store: cfg.Store, readers: newReaders(), changes: newChanges()}
+		store: cfg.Store, readers: newReaders(), changes: newChanges(),
+		payloads: cfg.Settings.ShowPayloads}
 	c.reader = c.fleetReader()
 	if c.signInForm, err = parse("signin.html"); err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
+	if cfg.Doctor != nil {
+		c.examiner = &examiner{examine: cfg.Doctor, after: c.reader.expire}
+		mux.HandleFunc("POST /doctor", c.examineAgain)
+	}
 	if c.assets, err = serveAssets(mux); err != nil {
 		return nil, err
 	}

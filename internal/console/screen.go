@@ -34,7 +34,7 @@ type screen struct {
 
 // screens lists all screens, in the order of the navigation.
 func (c *Console) screens() []screen {
-	return []screen{
+	all := []screen{
 		{title: "Overview", linked: true, path: "/{$}", template: "overview.html", data: c.overview},
 		{title: "Tasks", linked: true, path: "/tasks", template: "tasks.html", data: c.tasks, still: true},
 		{title: "Task", path: "/task", template: "task.html", data: c.task, still: true,
@@ -45,6 +45,10 @@ func (c *Console) screens() []screen {
 		{title: "Topic", path: "/topic/{topic}", template: "topic.html", data: c.topic, reader: c.topicReader,
 			name: func(r *http.Request) string { return r.PathValue("topic") }},
 	}
+	if c.examiner != nil {
+		all = append(all, screen{title: "Doctor", linked: true, path: "/doctor", template: "doctor.html", data: c.doctor})
+	}
+	return all
 }
 
 //go:embed templates

@@ -185,6 +185,8 @@ type taskView struct {
 	Bytes      int
 	Headers    []settingRow
 	Links      taskLinks
+	// Payload is nil if payloads are hidden.
+	Payload *payloadView
 }
 
 func (c *Console) task(ctx context.Context, r *http.Request, _ reading) (any, error) {
@@ -202,6 +204,9 @@ func (c *Console) task(ctx context.Context, r *http.Request, _ reading) (any, er
 		v.Unreadable = found.Err.Error()
 	}
 	v.Links = v.links()
+	if c.payloads && found.Err == nil {
+		v.Payload = newPayloadView(found.Payload, found.AMQP)
+	}
 	shard.HideNext(&v.Task)
 	for _, key := range slices.Sorted(maps.Keys(v.Task.Headers)) {
 		v.Headers = append(v.Headers, settingRow{Key: key, Value: v.Task.Headers[key]})
