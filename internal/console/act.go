@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,13 +175,15 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, t *template.Templa
 	http.Redirect(w, r, "/change/"+id, http.StatusSeeOther)
 }
 
+// host returns this machine's name for the audit.
+func host() string {
+	name, _ := os.Hostname() // on an error: "?"
+	return cmp.Or(name, "?")
+}
+
 // audited returns what carries out a plan, with an audit entry.
 func (c *Console) audited(p plan, who string) func(context.Context, func(int64, int64)) (bulk.Counts, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "?"
-	}
-	e := bulk.Entry{By: who, Host: host, Command: p.audit(), Topic: p.Topic, Filter: p.Filter}
+	e := bulk.Entry{By: who, Host: host(), Command: p.audit(), Topic: p.Topic, Filter: p.Filter}
 	if p.Limit > 0 {
 		e.Filter += fmt.Sprintf(", at most %d", p.Limit)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -72,11 +73,11 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 		return
 	}
 	topic := c.store.Topic(v.Topic)
-	var err error
+	set := func() error { _, err := topic.EndHold(r.Context()); return err }
 	var until time.Time
 	if v.Pausing {
-		var ms int64
-		if ms, err = topic.Now(r.Context()); err != nil {
+		ms, err := topic.Now(r.Context())
+		if err != nil {
 			c.fail(w, r, err)
 			return
 		}
@@ -88,11 +89,13 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 			c.showPause(w, r, page, http.StatusBadRequest, v)
 			return
 		}
-		err = topic.Hold(r.Context(), shard.Hold{Until: until, Reason: v.Reason})
-	} else {
-		_, err = topic.EndHold(r.Context())
+		set = func() error { return topic.Hold(r.Context(), shard.Hold{Until: until, Reason: v.Reason}) }
 	}
-	if err != nil {
+	e := bulk.Entry{By: whoOf(r).Name, Host: host(), Command: "topic " + verb + " --in-redis", Topic: v.Topic,
+		Filter: v.Reason}
+	if _, err := bulk.Audited(r.Context(), c.store, e, func() (bulk.Counts, error) {
+		return bulk.Counts{}, set()
+	}); err != nil {
 		c.fail(w, r, err)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -113,6 +114,12 @@ func TestPauseInRedis(t *testing.T) {
 	status, _, _ = s.ask(http.MethodPost, "/topic/orders/resume", url.Values{}, ann...)
 	check.Equal(t, "resume", status, http.StatusSeeOther)
 	check.Equal(t, "paused after that", len(holds()), 0)
+	entries, err := bulk.Audit(t.Context(), r.Store, "orders")
+	check.OK(t, err)
+	if len(entries) != 2 || entries[0].By != "ann" || entries[0].Command != "topic resume --in-redis" ||
+		entries[1].Command != "topic pause --in-redis" || entries[1].State != bulk.Done {
+		t.Errorf("the audit has %+v", entries)
+	}
 }
 
 // TestThePageOfTheFleet shows each scanner with what it sees.
