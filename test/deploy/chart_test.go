@@ -110,8 +110,8 @@ func TestChartRefusesWrongValues(t *testing.T) {
 }
 
 // TestChartKnowsEveryKey: the schema has exactly the keys of config.example.yaml, which
-// has all keys. Secrets and the keys that the chart sets itself are left out, and so are
-// those of the console, which it doesn't run. The example has the *_file keys in comments.
+// has all keys. Left out are secrets, the keys that the chart sets itself, and the console,
+// which it doesn't run. The example has the *_file keys in comments.
 func TestChartKnowsEveryKey(t *testing.T) {
 	t.Parallel()
 	example := file(t, "config.example.yaml")
