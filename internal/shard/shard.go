@@ -139,8 +139,8 @@ func (t *Topic) Shard(n int) Shard { return Shard{t, n} }
 // if Redis is no cluster: then all shards have one node.
 func (s Shard) Node(ctx context.Context) string { return s.topic.store.nodeOf(ctx, s.due()) }
 
-// nodeOf returns the address of the master that holds a key, as far as known; "" if Redis
-// isn't a cluster.
+// nodeOf returns the address of the master that holds a key, as the client knows it. It is
+// "" if Redis isn't a cluster, or if no master is known.
 func (s *Store) nodeOf(ctx context.Context, key string) string {
 	cluster, ok := s.server.Known().(*redis.ClusterClient)
 	if !ok {

@@ -33,8 +33,8 @@ type Hearing struct {
 }
 
 // Listener listens to the wake channels of topics, on one connection for each Redis node.
-// Messages that are published while a connection is down are lost; a worker that waits for
-// the next due time notices at the end of its tick. It is safe for concurrent use.
+// Messages are lost while a connection is down. A worker that waits for the next due time
+// notices at the end of its tick. It is safe for concurrent use.
 type Listener struct {
 	store *Store
 	added chan struct{} // room for one: a channel was added
@@ -46,7 +46,7 @@ type Listener struct {
 	nodes    map[string]*wakeNode    // by name
 }
 
-// Listening is what a Listener does for one topic.
+// Listening is one topic's part of a Listener.
 type Listening struct {
 	listener *Listener
 	topic    *Topic
