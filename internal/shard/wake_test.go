@@ -132,6 +132,8 @@ func TestTopicsShareAConnection(t *testing.T) {
 	l.Shards(l.p.Shards)
 	before.Close()
 	l.hears("when it is listened to again")
+	l.ok(l.Shard(2).Wakeup(l.ctx(), l.next.Add(-time.Hour)))
+	eventually(t, "a wake-up without a task", func() bool { return l.heard.Load() == l.next.Add(-time.Hour).UnixMilli() })
 	others[0].Shards(2)
 	others[1].Close()
 	eventually(t, "only wanted channels are subscribed to", func() bool {
