@@ -38,8 +38,11 @@ func TestMain(m *testing.M) {
 // started is the server that the tests share, nil until one needs it.
 var started *servers.Postgres
 
+// serverArgs are arguments of that server.
+var serverArgs []string
+
 var sharedPostgres = sync.OnceValues(func() (server *servers.Postgres, err error) {
-	started, err = servers.StartPostgres(context.Background())
+	started, err = servers.StartPostgres(context.Background(), serverArgs...)
 	return started, err
 })
 

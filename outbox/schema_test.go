@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestTheSchemaIsChecked: programs and relays get the same clear error.
@@ -27,7 +28,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 			check.OK(t, Check(t.Context(), s.db))
 			exec(t, s.db, row.statement)
 			for by, err := range map[string]error{
-				"Check": Check(t.Context(), s.db), "Run": Relay{DB: s.db, Client: s.client}.Run(t.Context()),
+				"Check": Check(t.Context(), s.db), "Run": Relay{DB: s.db, Client: s.client}.Run(wait.Context(t)),
 			} {
 				if !errors.Is(err, row.want) {
 					t.Errorf("%s: %v, want %v", by, err, row.want)
@@ -67,7 +68,7 @@ func TestMissingRights(t *testing.T) {
 	check.OK(t, Schedule(t.Context(), tx, inAnHour("o-1")))
 	check.OK(t, tx.Commit())
 	relay := Relay{DB: app, Client: s.client}
-	if err := relay.Run(t.Context()); !errors.Is(err, ErrRights) {
+	if err := relay.Run(wait.Context(t)); !errors.Is(err, ErrRights) {
 		t.Errorf("Run: %v, want %v", err, ErrRights)
 	}
 	exec(t, s.db, `GRANT SELECT, UPDATE, DELETE ON duefleet_outbox TO `+name)
