@@ -17,8 +17,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// batch brings rows to Redis and removes those that Redis has, in one transaction: as long as
-// it is open, no other relay takes rows of the same IDs. It returns the number of rows that
+// batch brings rows to Redis and removes them, in one transaction. While it is open, no other
+// relay takes rows of the same IDs. It returns the number of rows that
 // left, and an error if Redis or the database failed. A batch that began doesn't end with ctx.
 func (r *relay) batch(ctx context.Context) (left int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLimit)

@@ -108,15 +108,14 @@ func newSandboxAt(t testing.TB, redis *fixture.Redis) *sandbox {
 	return s
 }
 
-// relay runs a relay until the returned function is called or the test ends. It polls often
-// unless it listens.
-func (s *sandbox) relay(change ...func(*Relay)) (end func()) {
+// relay runs a relay until the test ends. It polls often unless it listens.
+func (s *sandbox) relay(change ...func(*Relay)) {
 	s.t.Helper()
 	r := Relay{DB: s.db, Client: s.client, Poll: 5 * time.Millisecond, Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	for _, f := range change {
 		f(&r)
 	}
-	return wait.Background(s.t, "the relay", r.Run)
+	wait.Background(s.t, "the relay", r.Run)
 }
 
 // listens lets the relay wait for notifications only.

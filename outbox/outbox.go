@@ -53,18 +53,19 @@ type pgxTx[R any] struct {
 	exec func(ctx context.Context, query string, args ...any) (R, error)
 }
 
+// ExecContext executes a statement. The result has no rows: pgx's is of another type.
 func (t pgxTx[R]) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	_, err := t.exec(ctx, query, args...)
 	return driver.ResultNoRows, err
 }
 
+// Rollback is never called.
 func (pgxTx[R]) Rollback() error { panic("outbox: Rollback was called") }
 
-// Writer writes rows. The zero value is ready to use, and is what Schedule, Cancel and
-// Reschedule use. It is safe for concurrent use.
+// Writer writes rows. The zero value is ready to use; the function Schedule uses it. It is safe for concurrent use.
 type Writer struct {
-	// MaxPayload is the largest payload in bytes. It must not be larger than that of the
-	// relay's producer.Client. Defaults to 256 KiB.
+	// MaxPayload is the largest payload in bytes. The relay's producer.Client needs
+	// the same limit, or a larger one. Defaults to 256 KiB.
 	MaxPayload int
 }
 
@@ -84,7 +85,7 @@ func Schedule(ctx context.Context, tx Tx, r producer.Request) error {
 }
 
 // Cancel removes a task when tx commits, as producer.Client.Cancel does. If no such task is
-// stored then, the row has no effect. The errors are those of Schedule.
+// stored then, the row has no effect. It returns the errors of Schedule.
 func Cancel(ctx context.Context, tx Tx, topic, id string) error {
 	if err := cmp.Or(task.CheckTopic(topic), task.CheckID(id), checkNUL("id", id)); err != nil {
 		return err
@@ -94,7 +95,7 @@ func Cancel(ctx context.Context, tx Tx, topic, id string) error {
 
 // Reschedule gives a stored task a new due time when tx commits, as producer.Client.Reschedule
 // does. If no such task is stored then, the row has no effect. when counts as in Schedule.
-// The errors are those of Schedule.
+// It returns the errors of Schedule.
 func Reschedule(ctx context.Context, tx Tx, topic, id string, when producer.When) error {
 	r := producer.Request{Topic: topic, ID: id, When: when}
 	if err := cmp.Or(r.Check(0, time.Now()), checkNUL("id", id)); err != nil {

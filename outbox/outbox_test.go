@@ -164,14 +164,18 @@ func TestInputIsCheckedFirst(t *testing.T) {
 	check.Refusals(t, map[string]check.Refusal{
 		"topic": {with(func(r *producer.Request) { r.Topic = "a b" }),
 			"topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 3 bytes with ' ' at byte 1"},
-		"due":     {with(func(r *producer.Request) { r.When = producer.When{} }), "due: must be given; Now() is due now; got no time"},
-		"far":     {with(func(r *producer.Request) { r.When = producer.At(time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC)) }), "due: must be at most 100 years ahead; got 2999-01-01T00:00:00Z"},
-		"size":    {with(func(r *producer.Request) { r.Payload = make([]byte, task.DefaultMaxPayload+1) }), "payload: must be at most 262144 bytes (max_payload); got 262145 bytes"},
+		"due": {with(func(r *producer.Request) { r.When = producer.When{} }),
+			"due: must be given; Now() is due now; got no time"},
+		"far": {with(func(r *producer.Request) { r.When = producer.At(time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC)) }),
+			"due: must be at most 100 years ahead; got 2999-01-01T00:00:00Z"},
+		"size": {with(func(r *producer.Request) { r.Payload = make([]byte, task.DefaultMaxPayload+1) }),
+			"payload: must be at most 262144 bytes (max_payload); got 262145 bytes"},
 		"headers": {with(func(r *producer.Request) { r.Headers = full }), "headers: must be at most 32; got 33 headers"},
 		"NUL": {with(func(r *producer.Request) { r.ID = "a\x00" }),
 			"id: must not contain the byte 0, which the database can't store as text; got it at byte 1"},
-		"cancel":     {Cancel(t.Context(), nil, orders, ""), "id: must be 1 to 255 bytes of valid UTF-8; got 0 bytes"},
-		"reschedule": {Reschedule(t.Context(), nil, orders, "o-1", producer.In(0)), "due: must be given; Now() is due now; got In(0)"},
+		"cancel": {Cancel(t.Context(), nil, orders, ""), "id: must be 1 to 255 bytes of valid UTF-8; got 0 bytes"},
+		"reschedule": {Reschedule(t.Context(), nil, orders, "o-1", producer.In(0)),
+			"due: must be given; Now() is due now; got In(0)"},
 	})
 	check.Equal(t, "rows", s.rows("true"), 0)
 	large := inAnHour("large")

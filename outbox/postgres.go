@@ -5,7 +5,7 @@ import "embed"
 // postgresFiles are the migrations, one file a version, in order.
 //
 //go:embed postgres/*.sql
-var postgresFiles embed.FS //nolint:gochecknoglobals // embedded files
+var postgresFiles embed.FS
 
 // channel is the channel of LISTEN and NOTIFY in the trigger.
 const channel = "duefleet_outbox"

@@ -35,12 +35,12 @@ type Listener interface {
 }
 
 // Relay brings committed rows to Redis, and removes them when Redis has them. Several relays
-// may work on one table. Each row is stored at least once: if a relay or its connection to
-// the database ends between the two, a relay stores the row again, with the same due time.
+// may work on one table. Each row is stored at least once. If a relay or its connection to the
+// database ends between the two, a relay stores the row again, with the same due time.
 type Relay struct {
 	// DB is the database. The relay uses one connection. Required.
 	DB *sql.DB
-	// Client stores the tasks. Its MaxPayload must be at least that of the writers. Required.
+	// Client stores the tasks. Its MaxPayload must not be smaller than a writer's. Required.
 	Client *producer.Client
 	// Listener wakes the relay after each commit. Defaults to nil: the relay only polls.
 	Listener Listener
@@ -55,8 +55,8 @@ type Relay struct {
 
 // Run relays until ctx ends, and returns nil then. It finishes a batch that it has begun,
 // which takes half a minute at most if servers hang. It returns an error at once if a field
-// is missing, or if the database has no such table, another schema or not the rights that a
-// relay needs. It waits for a database or a Redis that it can't reach.
+// is missing. It does so, too, if the table or a right is missing, or the schema is another
+// one. It waits for a database or a Redis that it can't reach.
 func (r Relay) Run(ctx context.Context) error {
 	if r.DB == nil || r.Client == nil {
 		return errors.New("outbox: Relay.DB and Relay.Client must be given")

@@ -16,8 +16,8 @@ import (
 )
 
 // TestTheLastCommitOfAnIDWins: transactions change the same few IDs at once and then lock a
-// row of the business, in this bad order. Three relays share the table. The task of each
-// ID is that of the transaction that committed last.
+// row of the business, in this bad order. Three relays share the table. The transaction that
+// committed last wrote the task of each ID.
 func TestTheLastCommitOfAnIDWins(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
@@ -185,7 +185,10 @@ func TestARepeatOfARowIsTheSameTask(t *testing.T) {
 	wait.For(t, "the task", func() bool { _, err := stored(); return err == nil })
 	first, err := stored()
 	check.OK(t, err)
-	wait.For(t, "a repeat", func() bool { again, err := stored(); return err == nil && again.Scheduled.After(first.Scheduled) })
+	wait.For(t, "a repeat", func() bool {
+		again, err := stored()
+		return err == nil && again.Scheduled.After(first.Scheduled)
+	})
 	exec(t, s.db, `DROP TRIGGER refuse ON duefleet_outbox`)
 	s.drained()
 	again := s.stored("o-1")
@@ -205,7 +208,9 @@ func TestANotificationWakesTheRelay(t *testing.T) {
 	s.drained()
 	listeners := `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`
 	exec(t, s.db, `SELECT pg_terminate_backend(pid) `+listeners)
-	wait.For(t, "a line in the log", func() bool { return strings.Contains(s.log.String(), "over: the outbox relay gets no") })
+	wait.For(t, "a line in the log", func() bool {
+		return strings.Contains(s.log.String(), "over: the outbox relay gets no notifications")
+	})
 	s.schedule("second")
 	s.drained()
 	s.is("second", true)

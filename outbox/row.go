@@ -60,7 +60,8 @@ func scan(rows *sql.Rows, outbox string) (r row, err error) {
 		between("delay_ms", delay.Int64, task.MaxAhead.Milliseconds()),
 	)
 	if json.Unmarshal([]byte(headers), &q.Headers) != nil {
-		r.err = cmp.Or(r.err, error(&task.RuleError{Field: "headers", Rule: "must be a JSON object of strings", Got: "other JSON"}))
+		broken := &task.RuleError{Field: "headers", Rule: "must be a JSON object of strings", Got: "other JSON"}
+		r.err = cmp.Or(r.err, error(broken))
 	}
 	o.Priority, o.Expiration = uint8(priority), time.Duration(ms)*time.Millisecond //nolint:gosec // checked above
 	q.When = when(due, delay, waited)

@@ -72,7 +72,7 @@ func Check(ctx context.Context, db *sql.DB) error {
 	return wrap("check the outbox", err)
 }
 
-// checked returns the identity of the outbox if the schema is that of this library.
+// checked returns the identity of the outbox if the schema has the version of this library.
 func checked(ctx context.Context, db *sql.DB) (outbox string, err error) {
 	version, outbox, err := schemaOf(ctx, db)
 	switch {

@@ -14,8 +14,7 @@ import (
 )
 
 // Listener listens on one connection of DB. DB may be the relay's. It must use the driver pgx
-// and reach the server itself: a pooler that lends connections for a transaction at a time
-// passes no notifications on.
+// and reach the server itself. A pooler in transaction mode passes no notifications on.
 type Listener struct{ DB *sql.DB }
 
 // Listen calls wake when it begins to listen on the channel, and after each notification. It
