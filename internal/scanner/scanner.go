@@ -79,6 +79,7 @@ type Scanner struct {
 	clock        *clock
 	certificates *certificates
 	holds        *holds
+	listener     *shard.Listener
 	sources      *sources
 	tracker      problem.Tracker // of what the heartbeats report
 
@@ -114,6 +115,7 @@ func New(cfg Config) (*Scanner, error) {
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
 		Advice: adviceOnRedis,
 	})
+	s.listener = s.store.NewListener()
 	s.holds = &holds{store: s.store, tell: s.holdTopics}
 	s.durability = &durability{store: s.store, metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
 	s.clock = &clock{store: s.store, metrics: s.metrics, log: cfg.Log, every: clockInterval}
@@ -178,6 +180,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.holds.read(working) // before anything is delivered
 	s.support.Go(func() error { s.heartbeat.Run(serving); return nil })
 	s.support.Go(func() error { s.holds.watch(working); return nil })
+	s.support.Go(func() error { s.listener.Run(working); return nil })
 	s.support.Go(func() error { s.reloader.follow(working); return nil })
 	s.support.Go(func() error { s.durability.watch(working); return nil })
 	s.support.Go(func() error { s.identity.watch(working); return nil })

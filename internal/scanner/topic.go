@@ -43,8 +43,9 @@ type topic struct {
 	logs      limitedLogs
 	log       *slog.Logger
 	metrics   *telemetry.TopicMetrics
-	live      func() int  // how many scanners of the fleet live
-	requests  *requests   // shared by all topics
+	live      func() int // how many scanners of the fleet live
+	requests  *requests  // shared by all topics, as is listener
+	listener  *shard.Listener
 	placed    wake.Signal // a placement was put in force
 
 	tasks      *router.Router // for the intake, as the next three
@@ -72,7 +73,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
-		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: wake.NewSignal(),
+		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, listener: s.listener, placed: wake.NewSignal(),
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 		quiet: s.quiet,
 	}
@@ -196,15 +197,13 @@ func (t *topic) workers() int {
 // placement was put in force, it makes the reconciler read it at once, because new tasks
 // lie in its shards already.
 func (t *topic) listen(ctx context.Context) {
+	listening := t.listener.Listen(t.store,
+		shard.Hearing{Woken: t.waiters.notify, Placed: t.placed.Send, Listens: t.health.listens})
+	defer listening.Close()
 	for ctx.Err() == nil {
 		n := t.scanned()
-		listening, cancel := context.WithCancel(ctx)
-		go func() {
-			defer cancel()
-			t.inForce.await(listening, func() bool { return t.scanned() != n })
-		}()
-		t.store.Wakes(listening, n, t.waiters.notify, t.placed.Send, t.health.listens)
-		cancel()
+		listening.Shards(n)
+		t.inForce.await(ctx, func() bool { return t.scanned() != n })
 	}
 }
 

@@ -137,12 +137,16 @@ func (t *Topic) Shard(n int) Shard { return Shard{t, n} }
 // Node returns the address of the master that holds the shard, as the client knows it. It
 // asks nobody, so the answer may be out of date for a moment after a failover. It is ""
 // if Redis is no cluster: then all shards have one node.
-func (s Shard) Node(ctx context.Context) string {
-	cluster, ok := s.topic.store.server.Known().(*redis.ClusterClient)
+func (s Shard) Node(ctx context.Context) string { return s.topic.store.nodeOf(ctx, s.due()) }
+
+// nodeOf returns the address of the master that holds a key, as the client knows it. It is
+// "" if Redis isn't a cluster, or if no master is known.
+func (s *Store) nodeOf(ctx context.Context, key string) string {
+	cluster, ok := s.server.Known().(*redis.ClusterClient)
 	if !ok {
 		return ""
 	}
-	master, err := cluster.MasterForKey(ctx, s.due())
+	master, err := cluster.MasterForKey(ctx, key)
 	if err != nil {
 		return ""
 	}

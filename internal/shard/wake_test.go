@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"math"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,18 +20,25 @@ import (
 // listening is a topic whose wakes are heard.
 type listening struct {
 	*sandbox
-	next    time.Time // each task is due before the one before
-	heard   atomic.Int64
-	changes atomic.Int64
+	*Listening
+	listener *Listener
+	next     time.Time // each task is due before the one before
+	heard    atomic.Int64
+	changes  atomic.Int64
 }
 
 func listen(c *sandbox) *listening {
 	c.t.Helper()
 	l := &listening{sandbox: c, next: time.UnixMilli(c.now()).Add(24 * time.Hour)}
 	l.heard.Store(math.MaxInt64)
-	patience.Background(c.t, "Wakes", func(ctx context.Context) error {
-		c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }, func() { l.changes.Add(1) },
-			func(error) {})
+	l.listener = c.store.NewListener()
+	l.Listening = l.listener.Listen(c.Topic, Hearing{
+		Woken:  func(_ int, score int64) { l.heard.Store(score) },
+		Placed: func() { l.changes.Add(1) }, Listens: func(error) {},
+	})
+	l.Shards(c.p.Shards)
+	patience.Background(c.t, "Listener", func(ctx context.Context) error {
+		l.listener.Run(ctx)
 		return nil
 	})
 	return l
@@ -99,4 +107,52 @@ func logNodes(t *testing.T, cluster *servers.RedisCluster) {
 		t.Logf("%s sees:\n%s%v", addr, nodes, err)
 		_ = node.Close()
 	}
+}
+
+// TestTopicsShareAConnection: 40 topics on one server have one connection, and a topic that is
+// listened to again isn't ended by its predecessor.
+func TestTopicsShareAConnection(t *testing.T) {
+	t.Parallel()
+	l := listen(sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "own", 4))
+	others := make([]*Listening, 40)
+	for i := range others {
+		others[i] = l.listener.Listen(l.store.Topic("other"+strconv.Itoa(i)), Hearing{Listens: func(error) {}})
+		others[i].Shards(30)
+	}
+	for _, o := range append(others, l.Listening) {
+		eventually(t, "every message is heard", func() bool { _, all := o.Heard(); return all })
+	}
+	clients, err := l.rdb.ClientList(l.ctx()).Result()
+	l.ok(err)
+	if n := strings.Count(clients, " ssub=1"); n != 1 || !strings.Contains(clients, " ssub=1245 ") {
+		t.Errorf("%d connections that subscribe, want 1 with 1245 channels:\n%s", n, clients)
+	}
+	before := l.Listening
+	l.Listening = l.listener.Listen(l.Topic, before.hearing)
+	l.Shards(l.p.Shards)
+	before.Close()
+	l.hears("when it is listened to again")
+	others[0].Shards(2)
+	others[1].Close()
+	eventually(t, "only wanted channels are subscribed to", func() bool {
+		clients, err := l.rdb.ClientList(l.ctx()).Result()
+		return err == nil && strings.Contains(clients, " ssub=1186 ")
+	})
+}
+
+// TestALostConnectionIsHeardOf: the number of renewals says that messages may have been lost.
+func TestALostConnectionIsHeardOf(t *testing.T) {
+	t.Parallel()
+	l := listen(sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "own", 4))
+	heard := func() (renewals uint64) {
+		eventually(t, "every message is heard", func() (all bool) { renewals, all = l.Heard(); return all })
+		return renewals
+	}
+	first := heard()
+	l.hears("at first")
+	if now := heard(); now != first {
+		t.Errorf("%d renewals, then %d while nothing was lost", first, now)
+	}
+	l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	eventually(t, "the loss is noted", func() bool { now, all := l.Heard(); return all && now != first })
 }
