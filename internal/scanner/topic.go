@@ -73,7 +73,8 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
-		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, listener: s.listener, placed: wake.NewSignal(),
+		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests,
+		listener: s.listener, placed: wake.NewSignal(),
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 		quiet: s.quiet,
 	}
