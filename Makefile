@@ -97,7 +97,7 @@ endef
 withservers := $(links)/withservers
 
 .PHONY: test
-test: test-unit test-single test-fleet test-orders test-bench ## Run all tests, in stages, on real servers
+test: test-unit test-single test-fleet test-orders test-outbox test-bench ## Run all tests, in stages, on real servers
 
 .PHONY: test-unit
 test-unit: $(gotestsum) ## Run the tests that need no server
@@ -124,6 +124,10 @@ test-newest: test-tools mmdebstrap ## Run the tests of scripts and of the intake
 test-orders: test-tools postgres ## Run the tests of examples/orders, a module of its own
 	cd examples/orders && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
 
+.PHONY: test-outbox
+test-outbox: test-tools postgres ## Run the tests of outbox, a module of its own
+	cd outbox && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
+
 .PHONY: test-bench
 test-bench: bench-go bench-program ## Run each benchmark once, so that all of them keep working
 	cd bench && go test -count 1 ./...
@@ -134,8 +138,9 @@ test-race: test-tools deploy-tools ## Run all tests three times in random order,
 
 # Measurements run alone: no other test, no race detector.
 .PHONY: measure
-measure: test-tools ## Check the limits for lateness, rates and memory, on an otherwise idle machine
+measure: test-tools postgres ## Check the limits for lateness, rates and memory, on an otherwise idle machine
 	$(withservers) -- go test -tags measure -p 1 -count 1 -v -timeout 60m -run '^TestMeasure' ./...
+	cd outbox && $(withservers) -- go test -tags measure -count 1 -v -timeout 20m -run '^TestMeasure' .
 	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 60m -run 'NarrowNetwork$$' ./test/chaos
 
 .PHONY: model
@@ -252,6 +257,7 @@ bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or
 lint: $(linter) prose ## Check style, mistakes, and which package may import which
 	$(linter) run --allow-parallel-runners ./...
 	@if [ -f bench/go.mod ]; then cd bench && $(linter) run --allow-parallel-runners --config ../.golangci.yml ./...; fi
+	@cd outbox && $(linter) run --allow-parallel-runners --config ../.golangci.yml ./...
 	@cd examples/orders && $(linter) run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 # Vale checks pages and comments with one configuration, and the programs' texts with the
@@ -284,7 +290,7 @@ brokers: installable ## Install redis-server and rabbitmq-server if they are mis
 	@$(missing); if [ $${#missing[@]} -gt 0 ]; then $(call apt-install,"$${missing[@]}"); fi
 
 .PHONY: postgres
-postgres: # for the tests of examples/orders and of test/servers
+postgres: # for the tests of examples/orders, of outbox and of test/servers
 	@type -P postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || { \
 		[ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || \
 			{ echo "not installed: postgresql; on Debian and Ubuntu: sudo apt-get install postgresql" >&2; exit 1; }; \

@@ -26,6 +26,13 @@ func traceHeaders(ctx context.Context) map[string]string {
 	return headers
 }
 
+// WithTrace returns the request with the trace headers for ctx, as Schedule stores it. It is
+// for programs that keep the request and schedule it later, such as package outbox.
+func (r Request) WithTrace(ctx context.Context) Request {
+	r.Headers = withTrace(r.Headers, traceHeaders(ctx))
+	return r
+}
+
 // withTrace returns headers with the trace headers in named added. It returns headers
 // unchanged if they name a trace already, or if traceparent exceeds the limits. If only
 // tracestate exceeds them, that one is left out.

@@ -27,7 +27,8 @@ func auditCommand(s *settings) *cobra.Command {
 		Short: "Shows which commands changed tasks, and who ran them",
 		Long: `Shows the last 1,000 commands that changed tasks, the newest first. They are parked
 replay and purge, tasks run-now, move and cancel, data accept, and topic pause and resume
-with --in-redis. Redis holds them. Times are by Redis's clock.
+with --in-redis. The console's changes of documents are there, too. Redis holds them.
+Times are by Redis's clock.
 
 The author is --as, else the name of Consul's token, else the user. An entry is written
 before the change, with the state "started", and completed after it. It stays "started"

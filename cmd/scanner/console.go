@@ -10,6 +10,7 @@ import (
 	"github.com/duefleet/duefleet/internal/console"
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 func consoleCommand(s *settings) *cobra.Command {
@@ -43,7 +44,16 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 		return err
 	}
 	defer func() { _ = closing() }()
-	c, err := console.New(console.Config{Settings: cfg.Console, Store: store, ReadOnly: readOnly,
+	var docs *topicconfig.Documents
+	if cfg.Consul.Addr != "" {
+		opened, err := topicconfig.Open(cfg.Consul, log)
+		if err != nil {
+			return err
+		}
+		docs = &opened
+	}
+	c, err := console.New(console.Config{Settings: cfg.Console, Store: store, ReadOnly: readOnly, Documents: docs,
+		File:    s.path,
 		Version: cli.ReadBuild("scanner").Version, Log: log, Doctor: func(ctx context.Context) []doctor.Finding {
 			verb := &cobra.Command{}
 			verb.SetContext(ctx)

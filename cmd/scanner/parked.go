@@ -23,7 +23,7 @@ func parkedCommand(s *settings) *cobra.Command {
 // selection selects the parked tasks of a verb.
 type selection struct {
 	topic, id            string
-	all                  bool
+	all, none            bool
 	reason, before, than string
 	format               cli.FormatFlag
 	filter               admin.ParkedFilter // made of these flags by check
@@ -33,6 +33,7 @@ func (sel *selection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&sel.id, "id", "", "only this task")
 	f.StringVar(&sel.reason, "reason", "", "only tasks whose reason contains this text, in upper or lower case")
+	f.BoolVar(&sel.none, "no-reason", false, "only tasks without a reason")
 	f.StringVar(&sel.before, "parked-before", "",
 		"only tasks parked before this time: RFC 3339, Unix milliseconds, or relative to now as in -2h")
 	f.StringVar(&sel.than, "older-than", "", "only tasks parked longer ago than this: 30m, 2d")
@@ -49,7 +50,10 @@ func (sel *selection) check(now time.Time) (err error) {
 	if sel.before != "" && sel.than != "" {
 		return cli.UsageError("give either --parked-before or --older-than")
 	}
-	sel.filter.Reason = sel.reason
+	if sel.none && sel.reason != "" {
+		return cli.UsageError("give either --reason or --no-reason")
+	}
+	sel.filter.Reason, sel.filter.NoReason = sel.reason, sel.none
 	if sel.than != "" {
 		age, err := duetime.Span(sel.than)
 		if err == nil && age < 0 {

@@ -109,6 +109,9 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	o.wants(cli.Done, "none match\n", "parked", "ls", "--reason", "exchange")
 	o.wants(cli.Done, "none match\n", "parked", "ls", "--older-than", "1h")
 	counts(1, "--reason", "NO_ROUTE", "--topic", "orders")
+	o.parkAs("mails", "m-2", "")
+	counts(1, "--no-reason")
+	o.wants(cli.Done, "purged 1", "parked", "purge", "mails", "--no-reason", "--yes")
 	counts(4, "--older-than", "0s")
 	counts(0, "--older-than", "1h")
 	counts(0, "--parked-before=-1h")
@@ -126,12 +129,13 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	counts(1)
 	for part, args := range map[string][]string{
 		"name a topic": {"replay", "--all"},
-		"give either --id or --all, or --reason, --parked-before or": {"purge", "--topic", "orders"},
-		"--id stands alone":                      {"purge", "--topic", "orders", "--id", "a", "--reason", "b"},
-		"either --parked-before or --older-than": {"ls", "--older-than", "1h", "--parked-before", "0"},
-		`--older-than "-1h": want a duration`:    {"ls", "--older-than=-1h"},
-		"--parked-before 1796119200: looks like": {"ls", "--parked-before", "1796119200"},
-		"must be table, json or ndjson":          {"ls", "-o", "text"},
+		"or --reason, --no-reason, --parked-before or": {"purge", "--topic", "orders"},
+		"give either --reason or --no-reason":          {"ls", "--reason", "a", "--no-reason"},
+		"--id stands alone":                            {"purge", "--topic", "orders", "--id", "a", "--reason", "b"},
+		"either --parked-before or --older-than":       {"ls", "--older-than", "1h", "--parked-before", "0"},
+		`--older-than "-1h": want a duration`:          {"ls", "--older-than=-1h"},
+		"--parked-before 1796119200: looks like":       {"ls", "--parked-before", "1796119200"},
+		"must be table, json or ndjson":                {"ls", "-o", "text"},
 	} {
 		o.wants(cli.Usage, part, append([]string{"parked"}, args...)...)
 	}

@@ -59,12 +59,12 @@ func parkedPurge(s *settings) *cobra.Command {
 func (v *parkedVerb) command(s *settings) *cobra.Command {
 	v.sel.format = cli.NewFormatFlag(cli.Text)
 	cmd := &cobra.Command{
-		Use:   v.name + " TOPIC (--id ID | --all | --reason TEXT | --older-than D)",
+		Use:   v.name + " TOPIC (--id ID | --all | --reason TEXT | --no-reason | --older-than D)",
 		Short: v.short,
 		Long: strings.TrimSpace(v.short + `.
 
-With --all, --reason, --parked-before or --older-than it makes one pass over the topic.
-A task that is parked when the pass reaches its shard is visited once, even if it is
+With --all, --reason, --no-reason, --parked-before or --older-than it makes one pass over
+the topic. A task that is parked when the pass reaches its shard is visited once, even if it is
 parked again at once. --parked-before and --older-than leave out tasks whose time of
 parking is unknown. It asks on a terminal; elsewhere it needs --yes. Exit code 3: no
 such task or topic.
@@ -207,7 +207,7 @@ func (sel *selection) checkChange(now time.Time) error {
 	case sel.id != "" && some:
 		return cli.UsageError("--id stands alone: it names one task")
 	case sel.id == "" && !some:
-		return cli.UsageError("give either --id or --all, or --reason, --parked-before or --older-than")
+		return cli.UsageError("give either --id or --all, or --reason, --no-reason, --parked-before or --older-than")
 	}
 	return nil
 }

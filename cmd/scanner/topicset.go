@@ -205,25 +205,8 @@ func printUnkept(cmd *cobra.Command, topic string, done topicconfig.Committed) (
 // printPlan prints what a plan does: a line for each setting that changes, and for each
 // binding and intake that it leaves.
 func printPlan(out io.Writer, p topicconfig.Plan) {
-	topic := p.After.Name
-	for _, note := range p.Notes {
-		fmt.Fprintf(out, "topic %s: %s\n", topic, note)
-	}
-	for _, ch := range p.Changes {
-		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, topicconfig.OrNone(ch.Old), topicconfig.OrNone(ch.New))
-	}
-	for _, b := range p.LeftBindings() {
-		fmt.Fprintf(out, "topic %s: queue %s stays bound to exchange %s for key %s, so that each task arrives in both "+
-			"queues; once scanners have applied this, unbind it: "+
-			"scanner topic set %s --unbind-old\n", topic, b.Queue, b.Exchange, b.RoutingKey, topic)
-	}
-	for _, l := range p.LeftIntakes {
-		advice := "let its publishers use another exchange first; then move what is in the queue, and unbind it"
-		if l.Served {
-			advice = "once scanners have applied this, unbind it"
-		}
-		fmt.Fprintf(out, "topic %s: %s; %s: scanner topic set %s --unbind-old\n", topic, topicconfig.LeftText(l), advice,
-			topic)
+	for _, line := range p.Lines() {
+		fmt.Fprintln(out, line)
 	}
 }
 

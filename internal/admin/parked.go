@@ -34,6 +34,8 @@ type ParkedFilter struct {
 	ID string
 	// Reason is a part of the reason for parking, in any case; "": any reason.
 	Reason string
+	// NoReason selects tasks without a reason.
+	NoReason bool
 	// Before selects tasks parked before that time; zero: any. Tasks whose time of
 	// parking is unknown, for example with a damaged record, are not selected.
 	Before time.Time
@@ -45,6 +47,9 @@ func (f ParkedFilter) String() (text string) {
 	if f.Reason != "" {
 		text += fmt.Sprintf(" with %q in its reason", f.Reason)
 	}
+	if f.NoReason {
+		text += " without a reason"
+	}
 	if !f.Before.IsZero() {
 		text += " since before " + duetime.Text(f.Before)
 	}
@@ -53,7 +58,7 @@ func (f ParkedFilter) String() (text string) {
 
 // matches reports whether the filter selects a parked task.
 func (f ParkedFilter) matches(r shard.Record) bool {
-	if f.ID != "" && r.ID != f.ID {
+	if f.ID != "" && r.ID != f.ID || f.NoReason && r.Reason != "" {
 		return false
 	}
 	old := f.Before.IsZero() || !r.ReasonAt.IsZero() && r.ReasonAt.Before(f.Before)

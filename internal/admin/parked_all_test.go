@@ -210,6 +210,7 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 		{ParkedFilter{}, n + 3},
 		{ParkedFilter{Reason: "NO_ROUTE"}, n / 2},
 		{ParkedFilter{Reason: "cut short"}, 3},
+		{ParkedFilter{NoReason: true}, 0},
 		{ParkedFilter{Before: soon}, n},
 		{ParkedFilter{Before: before}, 0},
 		{ParkedFilter{Reason: "handler", Before: soon}, n / 2},

@@ -314,7 +314,7 @@ func TestActionsInTheBrowser(t *testing.T) {
 		}
 	}
 	b.do(chromedp.Navigate(s.url+"/tasks?topic=sessions"), chromedp.SendKeys(chromedp.CSS("#search"), hostileID[:9]))
-	b.do(chromedp.Click(chromedp.CSS(".find button")), chromedp.WaitVisible(chromedp.CSS(".under .button")))
+	b.do(chromedp.Click(chromedp.CSS(".find button")), chromedp.WaitVisible(chromedp.CSS(`.under .button[href*="id="]`)))
 	b.do(chromedp.Click(chromedp.CSS(".under .button")), chromedp.WaitVisible(chromedp.CSS("#rate")))
 	done("Made due1")
 	b.do(chromedp.Navigate(s.url+"/tasks/move?topic=orders&task=-a"), chromedp.WaitVisible(chromedp.CSS("#to")))

@@ -24,6 +24,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
 // shutdownGrace is the time for open requests to finish when Run should stop. Streams end at
@@ -40,6 +41,10 @@ type Config struct {
 	Store *shard.Store
 	// Doctor examines the fleet, as doctor.Examine does; nil: there is no such screen.
 	Doctor func(ctx context.Context) []doctor.Finding
+	// Documents are the topics' documents in Consul; nil: topics come from a file.
+	Documents *topicconfig.Documents
+	// File is the path of the configuration file, for messages; "" if there is none.
+	File string
 	// ReadOnly refuses every action, whatever a user's role is.
 	ReadOnly bool
 	// Version is shown at the end of each page.
@@ -56,6 +61,8 @@ type Console struct {
 	links      []link
 	access     *access
 	store      *shard.Store
+	documents  *topicconfig.Documents // nil: none
+	file       string
 	payloads   bool // are shown
 	readers    *readers
 	reader     *reader // of the fleet
@@ -75,7 +82,7 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a,
-		store: cfg.Store, readers: newReaders(), changes: newChanges(),
+		store: cfg.Store, documents: cfg.Documents, file: cfg.File, readers: newReaders(), changes: newChanges(),
 		payloads: cfg.Settings.ShowPayloads}
 	c.reader = c.fleetReader()
 	if c.signInForm, err = parse("signin.html"); err != nil {
@@ -97,7 +104,7 @@ func New(cfg Config) (*Console, error) {
 			return nil, err
 		}
 	}
-	if err := c.routePause(mux); err != nil {
+	if err := errors.Join(c.routePause(mux), c.routeEdits(mux)); err != nil {
 		return nil, err
 	}
 	for verb := range tasksVerbs() {

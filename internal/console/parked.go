@@ -54,12 +54,15 @@ type parkedGroup struct {
 	Oldest, Newest time.Time
 }
 
-// parkedChoice has the values of the form.
-type parkedChoice struct{ Topic, Reason, Than string }
+// parkedChoice has the values of the form. None selects tasks without a reason.
+type parkedChoice struct {
+	Topic, Reason, Than string
+	None                bool
+}
 
 func parkedChoiceOf(r *http.Request) parkedChoice {
 	q := r.URL.Query()
-	return parkedChoice{q.Get("topic"), q.Get("reason"), strings.TrimSpace(q.Get("older_than"))}
+	return parkedChoice{q.Get("topic"), q.Get("reason"), strings.TrimSpace(q.Get("older_than")), q.Get("no_reason") != ""}
 }
 
 // query returns the values as a part of an address.
@@ -70,12 +73,18 @@ func (p parkedChoice) query() url.Values {
 			q.Set(name, value)
 		}
 	}
+	if p.None {
+		q.Set("no_reason", "1")
+	}
 	return q
 }
 
 // filter returns the filter; ages count back from now.
 func (p parkedChoice) filter(now time.Time) (f admin.ParkedFilter, err error) {
-	f.Reason = p.Reason
+	f.Reason, f.NoReason = p.Reason, p.None
+	if p.None && p.Reason != "" {
+		return f, errors.New("a task without a reason has no text in it: choose one of both")
+	}
 	if p.Than == "" {
 		return f, nil
 	}
@@ -91,6 +100,9 @@ func (p parkedChoice) filter(now time.Time) (f admin.ParkedFilter, err error) {
 func (p parkedChoice) flags() (text string) {
 	if p.Reason != "" {
 		text += " --reason=" + quoted(p.Reason)
+	}
+	if p.None {
+		text += " --no-reason"
 	}
 	if p.Than != "" {
 		text += " --older-than=" + quoted(p.Than)
@@ -236,11 +248,8 @@ func (c *Console) parked(ctx context.Context, r *http.Request, now reading) (any
 		v.Links = parkedLinksTo(q)
 	}
 	for _, g := range now.Parked.Groups[:min(len(now.Parked.Groups), maxParkedGroups)] {
-		row := parkedGroupRow{parkedGroup: g}
-		if g.Reason != "" {
-			row.parkedLinks = parkedLinksTo(parkedChoice{g.Topic, g.Reason, v.Than}.query())
-		}
-		v.Groups = append(v.Groups, row)
+		links := parkedLinksTo(parkedChoice{g.Topic, g.Reason, v.Than, g.Reason == ""}.query())
+		v.Groups = append(v.Groups, parkedGroupRow{g, links})
 	}
 	v.Hidden = len(now.Parked.Groups) - len(v.Groups)
 	for _, p := range now.Parked.First {
@@ -260,7 +269,8 @@ func (c *Console) parkedPlan(r *http.Request, verb string) (plan, error) {
 	}
 	filter, err := choice.filter(time.Now())
 	id := q.Get("id")
-	if some := choice.Reason != "" || choice.Than != ""; err != nil || id == "" && !some && q.Get("all") == "" {
+	some := choice.Reason != "" || choice.Than != "" || choice.None
+	if err != nil || id == "" && !some && q.Get("all") == "" {
 		return plan{}, fmt.Errorf("an address without a selection of parked tasks: %w", task.ErrNotFound)
 	}
 	p := plan{Topic: choice.Topic, Back: link{"Parked", parkedLinksTo(choice.query()).Show}, Audit: "parked " + verb,

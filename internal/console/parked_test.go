@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -53,9 +55,15 @@ func parkedIn(t *testing.T, topic *shard.Topic) int64 {
 // headers of their sessions.
 func twoUsers(t *testing.T, store *shard.Store) (s *site, ann, bob []string) {
 	t.Helper()
+	return twoUsersWith(t, store, nil)
+}
+
+// twoUsersWith is twoUsers with topics' documents in Consul.
+func twoUsersWith(t *testing.T, store *shard.Store, docs *topicconfig.Documents) (s *site, ann, bob []string) {
+	t.Helper()
 	cfg := settings()
 	cfg.UsersFile = usersFile(t, map[string]string{"ann": ":operate", "bob": ""})
-	s = serve(t, store, Config{Settings: cfg})
+	s = serve(t, store, Config{Settings: cfg, Documents: docs})
 	return s, s.signIn(url.Values{"user": {"ann"}, "password": {"ann"}}),
 		s.signIn(url.Values{"user": {"bob"}, "password": {"bob"}})
 }
@@ -96,6 +104,8 @@ func TestParkedTasksAreGrouped(t *testing.T) {
 			t.Errorf("the page has %q:\n%s", text, page)
 		}
 	}
+	_, page, _ = s.ask(http.MethodGet, "/parked?topic=orders&reason=no_route&no_reason=1", nil)
+	contains(t, page, `role="alert"`, "choose one of both")
 	_, page, _ = s.ask(http.MethodGet, "/parked?topic=orders&older_than=1h", nil)
 	contains(t, page, "None.")
 	_, page, _ = s.ask(http.MethodGet, "/parked?topic=orders&older_than=soon", nil)
@@ -106,6 +116,26 @@ func TestParkedTasksAreGrouped(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, page)
 		}
 	}
+}
+
+// TestParkedWithoutAReason: that group has actions, for its tasks alone.
+func TestParkedWithoutAReason(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	orders, _ := r.Serve(t, 2)
+	park(t, orders, "", "a", "b")
+	park(t, orders, "refused", "c")
+	s := serve(t, r.Store, Config{Settings: settings()})
+	const query = "?no_reason=1&topic=orders"
+	_, page, _ := s.ask(http.MethodGet, "/parked", nil)
+	contains(t, page, ">without a reason</a>", `href="/parked/purge`+html.EscapeString(query)+`"`)
+	_, page, _ = s.ask(http.MethodGet, "/parked"+query, nil)
+	contains(t, page, `Tasks <span class="of">2</span>`, " checked>", "scanner parked ls orders --no-reason")
+	_, page, _ = s.ask(http.MethodGet, "/parked/purge"+query, nil)
+	contains(t, page, "2 tasks", "in topic orders without a reason", "scanner parked purge orders --no-reason")
+	_, _, h := s.ask(http.MethodPost, "/parked/purge"+query, url.Values{})
+	contains(t, s.ended(h.Get("Location")), "<dt>Purged</dt><dd>2</dd>")
+	check.Equal(t, "parked", parkedIn(t, orders), 1)
 }
 
 // TestParkedTasksAreReplayedAndPurged: an operator sees how many and acts; everybody sees

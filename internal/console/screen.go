@@ -44,6 +44,8 @@ func (c *Console) screens() []screen {
 		{title: "Fleet", linked: true, path: "/fleet", template: "fleet.html", data: c.fleet},
 		{title: "Topic", path: "/topic/{topic}", template: "topic.html", data: c.topic, reader: c.topicReader,
 			name: func(r *http.Request) string { return r.PathValue("topic") }},
+		{title: "History", path: "/topic/{topic}/history", template: "history.html", data: c.history, still: true,
+			name: func(r *http.Request) string { return "History: " + r.PathValue("topic") }},
 	}
 	if c.examiner != nil {
 		all = append(all, screen{title: "Doctor", linked: true, path: "/doctor", template: "doctor.html", data: c.doctor})

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/admin"
@@ -25,8 +27,9 @@ type topicContent struct {
 	// window.
 	Due, Totals []admin.DueSpan
 	Counted     int
-	// Document is the last good one that scanners keep in Redis; nil: none.
+	// Document is the last good one that scanners keep in Redis; nil: none. Raw is its text.
 	Document *config.Topic
+	Raw      []byte
 	// Hold is the topic's pause in Redis; nil: none.
 	Hold *shard.Hold
 }
@@ -67,7 +70,7 @@ func readTopic(ctx context.Context, t *shard.Topic, shards int, w window) (got t
 		return got, err
 	}
 	if topic, err := config.ParseTopic(t.Name(), doc); err == nil { // there may be none, or one of a newer version
-		got.Document = &topic
+		got.Document, got.Raw = &topic, doc
 	}
 	holds, err := t.Store().Holds(ctx)
 	if err != nil && !shard.Definite(err) {
@@ -91,8 +94,15 @@ type topicView struct {
 	Route    string
 	Settings []settingRow
 	Hold     *shard.Hold
-	// Done says which action was just taken; "" for none.
+	// Progress is how far a change of the shard count is; nil: none runs.
+	Progress *progressView
+	// Edits are the ways to change the document. Fixed says why there are none; "" if there
+	// are.
+	Edits []edit
+	Fixed string
+	// Done says which action was just taken; "" for none. Bad is true if it has no effect.
 	Done string
+	Bad  bool
 	// Window is the window that the page shows.
 	Window string
 }
@@ -106,8 +116,31 @@ type shardRow struct {
 	Skew string
 }
 
-// settingRow is one setting. Default is set if the value differs from it.
-type settingRow struct{ Key, Value, Default string }
+// progressView is how far a change of the shard count is.
+type progressView struct {
+	admin.Change
+	From, To, Shards int
+	// In Of are the moved tasks and the others. Left is the time that these take, 0 if nobody
+	// knows it.
+	Of   int64
+	Left time.Duration
+}
+
+func newProgressView(s admin.TopicStatus, now time.Time) *progressView {
+	if s.Change == nil {
+		return nil
+	}
+	v := &progressView{Change: *s.Change, From: s.Previous, To: s.Shards, Shards: s.Polled}
+	v.Of = v.Moved + v.Misplaced
+	if !v.End.IsZero() {
+		v.Left = v.End.Sub(now)
+	}
+	return v
+}
+
+// settingRow is one setting. Default is set if the value differs from it. Source is where
+// the value comes from: document or default.
+type settingRow struct{ Key, Value, Default, Source string }
 
 func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, error) {
 	if errors.Is(now.err, task.ErrUnknownTopic) {
@@ -120,7 +153,10 @@ func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, e
 	w := windowOf(r.FormValue("window"))
 	v := topicView{topicRow: newTopicRow(s, now.Problems), Hold: now.About.Hold, Window: w.name,
 		Problems: problemRows(now.Problems, len(balance.Live(now.Fleet))), Due: newDueView(w, now.About, s),
-		Settings: settingRows(s.Topic, now.About.Document)}
+		Settings: settingRows(s.Topic, now.About), Progress: newProgressView(s, now.At), Fixed: c.whyFixed(s.Source)}
+	if v.Fixed == "" {
+		v.Edits = edits()
+	}
 	if doc := now.About.Document; doc != nil {
 		v.Route = fmt.Sprintf("To exchange %q with routing key %q", doc.Exchange, doc.RoutingKey)
 		if doc.Declare != nil && doc.Declare.Queue != "" {
@@ -134,6 +170,13 @@ func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, e
 		v.Done = "Paused in Redis. Scanners apply it within seconds."
 	case "resume":
 		v.Done = "The pause in Redis is over. Scanners apply that within seconds."
+	case "written", "unkept":
+		index, _ := strconv.ParseUint(r.FormValue("index"), 10, 64) // of 0, any scanner has applied it
+		verdict := admin.ReadVerdict(now.Fleet, s.Topic, index)
+		v.Done, v.Bad = "The document is written: "+verdict.Text()+".", verdict.Bad(s.Paused)
+		if r.FormValue("done") == "unkept" {
+			v.Done += " It is not in the topic's history: the token in consul may not write there."
+		}
 	}
 	return v, nil
 }
@@ -165,13 +208,17 @@ func shardRows(stats []shard.Stats) (rows []shardRow, hidden int) {
 }
 
 // settingRows returns all settings of a document, those that differ from the defaults first.
-func settingRows(name string, doc *config.Topic) (rows []settingRow) {
-	if doc == nil {
+func settingRows(name string, about topicContent) (rows []settingRow) {
+	if about.Document == nil {
 		return nil
 	}
+	given := config.Settings(name, about.Raw)
 	defaults := config.Effective(config.DefaultTopic(name))
-	for key, value := range config.Effective(*doc) {
-		row := settingRow{Key: key, Value: value}
+	for key, value := range config.Effective(*about.Document) {
+		row := settingRow{Key: key, Value: value, Source: "default"}
+		if isGiven(given, key) {
+			row.Source = "document"
+		}
 		if usual := defaults[key]; usual != value {
 			row.Default = cmp.Or(usual, "none")
 		}
@@ -181,4 +228,14 @@ func settingRows(name string, doc *config.Topic) (rows []settingRow) {
 		return cmp.Or(min(1, len(b.Default))-min(1, len(a.Default)), cmp.Compare(a.Key, b.Key))
 	})
 	return rows
+}
+
+// isGiven reports whether settings, as config.Settings returns them, have a key.
+func isGiven(settings map[string]any, key string) bool {
+	section, leaf, nested := strings.Cut(key, ".")
+	value, there := settings[section]
+	if under, ok := value.(map[string]any); ok && nested {
+		return isGiven(under, leaf)
+	}
+	return there && !nested
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/problem"
@@ -36,7 +37,9 @@ func TestATopicsPage(t *testing.T) {
 		`next minute <span class="of">2</span>`, `next hour <span class="of">2</span>`, `next day <span class="of">3</span>`,
 		": 2 tasks; at the rate of the last minute, 2/s, that takes 1 s", "no exchange &#39;orders&#39;",
 		"docs/alerts.md#duefleettopicblocked", `<td class="n">3</td><td class="n">&#43;100 %</td>`,
-		`<tr id="setting-rate" class="differs"><th scope="row"><code>rate</code></th><td>2000</td><td>0</td></tr>`,
+		`<tr id="setting-rate" class="differs"><th scope="row"><code>rate</code></th><td>2000</td><td>0</td><td>document</td></tr>`,
+		`<tr id="setting-tick"><th scope="row"><code>tick</code></th><td>1s</td><td><span class="dim">same</span></td><td>default<`,
+		`<code>declare.queue</code></th><td>&lt;b&gt;</td><td>none</td><td>document<`,
 		`href="/topic/orders/pause"`, "with routing key &#34;orders&#34;, queue &#34;&lt;b&gt;&#34;.")
 	if strings.Contains(page, "mails") {
 		t.Error("the page has another topic's problem")
@@ -50,6 +53,27 @@ func TestATopicsPage(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, page)
 		}
 	}
+}
+
+// TestTheProgressOfAChangeOfShards is shown while it runs.
+func TestTheProgressOfAChangeOfShards(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	topic, p := r.Serve(t, 1)
+	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a", "b", "c", "d", "e", "f")...)
+	began, err := topic.Begin(t.Context(), p, 3)
+	check.OK(t, err)
+	check.Equal(t, "began", began, true)
+	s := serve(t, r.Store, Config{Settings: settings()})
+	_, page, _ := s.ask(http.MethodGet, "/topic/orders", nil)
+	contains(t, page, "Shards 1 to 3", "0 of about ", "<dt>Clean shards</dt><dd>0 of 3</dd>",
+		"<dt>Time left</dt><dd>–</dd>")
+
+	now := time.Now()
+	v := newProgressView(admin.TopicStatus{Previous: 1, Shards: 3, Polled: 3, Change: &admin.Change{Moved: 30,
+		Misplaced: 70, End: now.Add(3 * time.Minute)}}, now)
+	check.Equal(t, "time left", v.Left, 3*time.Minute)
+	check.Equal(t, "of", v.Of, 100)
 }
 
 // TestATopicsPageFollowsTheTopic: its stream has a new number within its own pause.

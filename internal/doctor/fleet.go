@@ -254,6 +254,9 @@ func (p Target) parkedReason(ctx context.Context, t admin.TopicStatus) string {
 func (p Target) examineProblems(r *report, docs documents, view fleetView, brokers brokers) {
 	live := len(view.live())
 	for _, found := range view.status.Problems {
+		if found.Kind == problem.ConsulRefuses {
+			r.warn("consul.registration", found.Advice, "%s", found.Line(live))
+		}
 		if found.Severity == problem.Notice || servedBy(found) || brokers.explains(found.Kind) {
 			continue
 		}
@@ -261,7 +264,13 @@ func (p Target) examineProblems(r *report, docs documents, view fleetView, broke
 		switch found.Kind {
 		case problem.NoScanner, problem.DocumentRefused, problem.ConfigurationRefused, problem.TopicPaused,
 			problem.TasksRetried, problem.TasksParked:
-		case problem.ConsulAway, problem.SourceAway:
+		case problem.SourceAway:
+			r.fail("fleet configuration", found.Advice, "degraded: %s", line)
+		case problem.RemovalInterrupted:
+			r.fail("topic "+found.Topic+" removal", p.command("topic rm "+found.Topic), "%s", found.Text)
+		case problem.PlacementForked:
+			r.fail("topic "+found.Topic+" placement", found.Advice, "%s", found.Text)
+		case problem.ConsulAway:
 			if !docs.refused { // otherwise this machine can't read it either, and another finding says so
 				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there",
 					"degraded: %s", line)

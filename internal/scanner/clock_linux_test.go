@@ -1,58 +1,24 @@
 package scanner
 
 import (
-	"encoding/binary"
 	"math"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/problem"
-	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
-
-// redisWithClock starts a Redis whose clock can be set. set sets it ahead of this machine's.
-func redisWithClock(t *testing.T) (server *servers.Redis, set func(ahead time.Duration)) {
-	t.Helper()
-	servertest.Need(t, "redis-server")
-	dir := t.TempDir()
-	library, offset := filepath.Join(dir, "clock.so"), filepath.Join(dir, "clock.offset")
-	source := filepath.Join("..", "..", "test", "chaos", "testdata", "clock.c")
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip(err)
-	}
-	out, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-o", library, source).CombinedOutput() //nolint:gosec // our own arguments
-	if err != nil {
-		t.Fatalf("build a clock that can be set: %v: %s", err, out)
-	}
-	check.OK(t, os.WriteFile(offset, make([]byte, 8), 0o600))
-	server, err = servers.StartRedis(t.Context(), servers.RedisConfig{Dir: dir,
-		Env: []string{"LD_PRELOAD=" + library, "CLOCK_OFFSET=" + offset}})
-	check.OK(t, err)
-	t.Cleanup(func() { check.OK(t, server.Kill()) })
-	return server, func(ahead time.Duration) {
-		t.Helper()
-		file, err := os.OpenFile(offset, os.O_WRONLY, 0) // mapped by Redis: it must not be truncated
-		check.OK(t, err)
-		_, err = file.Write(binary.NativeEndian.AppendUint64(nil, uint64(ahead/time.Second))) //nolint:gosec // two's complement
-		check.OK(t, err)
-		check.OK(t, file.Close())
-	}
-}
 
 // TestAWrongClockOfRedisIsReported: Redis's clock is ahead when a scanner starts. Then it is
 // set behind, and right. Status, /readyz, the metrics and the log report it while it is
 // wrong. The text says when it was set, if the scanner saw that.
 func TestAWrongClockOfRedisIsReported(t *testing.T) {
 	t.Parallel()
-	server, set := redisWithClock(t)
+	server, set := servertest.RedisWithClock(t, filepath.Join("..", "..", "test", "chaos", "testdata", "clock.c"))
 	set(2 * time.Minute)
 	l := loneOn(t, server)
 	l.clock.every = 10 * time.Millisecond

@@ -168,3 +168,29 @@ func OrNone(value string) string {
 	}
 	return value
 }
+
+// Lines describes a plan: its notes, the settings that change, and the bindings and intakes
+// that it leaves.
+func (p Plan) Lines() (lines []string) {
+	topic := p.After.Name
+	for _, note := range p.Notes {
+		lines = append(lines, fmt.Sprintf("topic %s: %s", topic, note))
+	}
+	for _, ch := range p.Changes {
+		lines = append(lines, fmt.Sprintf("%s.%s: %s -> %s", topic, ch.Key, OrNone(ch.Old), OrNone(ch.New)))
+	}
+	for _, b := range p.LeftBindings() {
+		lines = append(lines, fmt.Sprintf("topic %s: queue %s stays bound to exchange %s for key %s, so that each task "+
+			"arrives in both queues; once scanners have applied this, unbind it: scanner topic set %s --unbind-old", topic,
+			b.Queue, b.Exchange, b.RoutingKey, topic))
+	}
+	for _, l := range p.LeftIntakes {
+		advice := "let its publishers use another exchange first; then move what is in the queue, and unbind it"
+		if l.Served {
+			advice = "once scanners have applied this, unbind it"
+		}
+		lines = append(lines, fmt.Sprintf("topic %s: %s; %s: scanner topic set %s --unbind-old", topic, LeftText(l), advice,
+			topic))
+	}
+	return lines
+}

@@ -1,6 +1,7 @@
 package topicconfig
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,6 +109,24 @@ func (e Edit) explain(err error, topic string, before config.Document) error {
 	}
 	return fmt.Errorf("%w\nthe document has mistakes: KEY=VALUE fixes a line, KEY= removes it, and --replace begins "+
 		"from an empty one", err)
+}
+
+// PlanDocument plans to replace a topic's document by raw. It returns config.Errors with
+// every mistake of raw, NoDocumentError if the topic has no document, the conflicts with
+// other topics, and errors of Consul. A plan may change no setting, only the text.
+func (d Documents) PlanDocument(ctx context.Context, topic string, raw []byte) (p Plan, err error) {
+	if p.Found, err = d.Find(ctx, topic); err != nil {
+		return p, err
+	}
+	p.After = config.ParseDocument(topic, raw, 0)
+	if p.After.Err != nil {
+		return p, p.After.Err
+	}
+	p.Changes, p.Fixed = difference(p.Found, p.After), p.Found.Err != nil
+	if p.Same = bytes.Equal(raw, p.Found.Raw); p.Same {
+		return p, nil
+	}
+	return p, d.CheckTogether(ctx, &p)
 }
 
 // PlanAll returns plans for the topics whose documents in Consul differ from docs.

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/duefleet/duefleet/test/check"
 )
@@ -69,11 +71,19 @@ func absolute(t *testing.T, path string) string {
 // test, since some commands compile.
 func command(t *testing.T, stdin []byte, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
+	return commandUntil(t.Context(), stdin, name, args...)
+}
+
+// commandUntil is command for one that is killed when ctx ends.
+func commandUntil(ctx context.Context, stdin []byte, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = environ()
 	return cmd
 }
+
+// doctorLimit is for how long `scanner doctor` may run, whatever is wrong with the servers.
+const doctorLimit = 10 * time.Second
 
 // environ returns the environment for programs of a test. It leaves out variables that
 // configure duefleet, and adds more.

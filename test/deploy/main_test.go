@@ -47,8 +47,14 @@ func startScanner(t *testing.T, s fleet.Settings) *fleet.Scanner {
 // startScannerOf is startScanner with a given configuration file.
 func startScannerOf(t *testing.T, path string) *fleet.Scanner {
 	t.Helper()
-	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: path,
-		Dir: t.TempDir()})
+	return startScannerWith(t, fleet.ScannerConfig{Config: path})
+}
+
+// startScannerWith is startScanner with a part of the configuration of its process.
+func startScannerWith(t *testing.T, cfg fleet.ScannerConfig) *fleet.Scanner {
+	t.Helper()
+	cfg.Binary, cfg.Dir = programs.Scanner, t.TempDir()
+	scanner, err := fleet.StartScanner(wait.Context(t), cfg)
 	check.OK(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Hang) // longer than the scanner's own limit

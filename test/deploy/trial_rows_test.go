@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -26,7 +27,8 @@ func mistyped(t *testing.T) (tr *trial, advice string) {
 	advice = tr.finds("topic orders document", "fail", "orders:2: decl: unknown key")["topic orders document"]
 	// check reads the documents too
 	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"document_refused orders"}, Exit: 4, Doctor: 1,
-		Connect: 1, Ready: []int{200, 200}, Metrics: []string{"document_refused orders"}})
+		Connect: 1, Ready: []int{200, 200}, Metrics: []string{"document_refused orders"},
+		Alerts: []string{"DuefleetConfigRefused"}})
 	return tr, advice
 }
 
@@ -48,7 +50,8 @@ func forgottenPause(t *testing.T) {
 	tr.run("scanner topic pause orders --config " + tr.config)
 	tr.schedule("0s")
 	advice := tr.finds("topic orders paused", "warn", "paused: nothing is delivered, and 3 tasks are due")
-	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"topic_paused orders"}, Exit: 4, Ready: []int{200, 200}})
+	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"topic_paused orders"}, Exit: 4, Ready: []int{200, 200},
+		Alerts: []string{"DuefleetTopicPaused"}})
 	tr.run(tr.advised(advice["topic orders paused"], "scanner topic resume orders"))
 	tr.heals()
 }
@@ -64,7 +67,7 @@ func lostBinding(t *testing.T) {
 	advice := tr.finds("topic orders binding", "fail", "no queue is bound to exchange orders for key orders",
 		"topic orders parked")
 	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"tasks_parked orders"}, Exit: 4, Doctor: 1,
-		Ready: []int{200, 200}})
+		Ready: []int{200, 200}, Alerts: []string{"DuefleetTasksParked"}})
 	line := tr.advised(advice["topic orders binding"], "rabbitmqadmin ")
 	words := regexp.MustCompile(`declare binding source=(\S+) destination=(\S+) routing_key=(\S+)$`).FindStringSubmatch(line)
 	if words == nil {
@@ -86,7 +89,8 @@ func noScanner(t *testing.T) {
 	if want := "scanner run --config " + tr.config; advice != want {
 		t.Errorf("the advice is %q, want %q", advice, want)
 	}
-	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"no_scanner"}, Exit: 4, Doctor: 1})
+	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"no_scanner"}, Exit: 4, Doctor: 1,
+		Alerts: []string{"DuefleetNoScanner"}})
 	tr.start()
 	tr.heals()
 }
@@ -101,12 +105,26 @@ func brokerWithoutMemory(t *testing.T) {
 		check.OK(t, err)
 	}
 	watermark("0")
-	tr.schedule("0s")
+	for range 5 { // each scanner has some
+		tr.schedule("0s")
+	}
 	tr.says(tr.finds("rabbitmq.connection", "fail", "low on memory")["rabbitmq.connection"],
 		"free disk space or memory on the broker's machine")
 	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"rabbitmq_blocked orders"}, Exit: 4, Doctor: 1, Connect: 1,
-		Ready: []int{503, 503}, Metrics: []string{"rabbitmq_blocked orders"}})
+		Ready: []int{503, 503}, Metrics: []string{"rabbitmq_blocked orders"},
+		Alerts: []string{"DuefleetRabbitMQBlocked"}})
+	// RabbitMQ confirms nothing, so scanners that stop wait for their messages.
+	for _, scanner := range tr.scanners {
+		check.OK(t, scanner.Signal(syscall.SIGTERM))
+	}
+	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"rabbitmq_blocked orders", "stopping"}, Exit: 4, Doctor: 1,
+		Connect: 1, Ready: []int{503, 503}, Metrics: []string{"rabbitmq_blocked orders", "stopping"},
+		Alerts: []string{"DuefleetRabbitMQBlocked"}})
 	watermark("0.6")
+	for _, scanner := range tr.scanners {
+		wait.Closed(t, "the scanner to end", scanner.Gone())
+	}
+	tr.start()
 	tr.heals()
 }
 
@@ -115,14 +133,17 @@ func evictingRedis(t *testing.T) {
 	s := newSettings(t)
 	s.RedisAddr = k.server.Addr()
 	tr := newTrial(t, s)
-	check.OK(t, k.admin.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	k.ask("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", "allkeys-lru")
 	tr.schedule("0s")
 	advice := tr.finds("redis.eviction", "fail", "allkeys-lru")["redis.eviction"]
 	// a notice: tasks may be lost, and all are served
-	tr.tell(verdicts{Status: problem.Healthy, Doctor: 1, Ready: []int{200, 200}})
+	tr.restart() // scanners look once per minute, and when they start
+	tr.tell(verdicts{Status: problem.Healthy, Problems: []string{"redis_unsafe"}, Doctor: 1, Ready: []int{200, 200},
+		Metrics: []string{"redis_unsafe"}, Alerts: []string{"DuefleetRedisUnsafe"}})
 	tr.run(tr.advised(advice, "redis-cli "))
 	tr.says(advice, "; then CONFIG REWRITE")
 	k.ask("CONFIG", "REWRITE")
+	tr.restart()
 	tr.heals()
 	k.restart() // Redis keeps the setting
 	tr.awaitHealthy()
@@ -139,7 +160,7 @@ func newerRecords(t *testing.T) {
 	advice := tr.finds("topic orders records", "fail", "3 tasks are due and lie still")["topic orders records"]
 	tr.says(advice, "run scanners of the version that wrote them again")
 	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"records_unreadable orders"}, Exit: 4, Doctor: 1,
-		Ready: []int{200, 200}})
+		Ready: []int{200, 200}, Alerts: []string{"DuefleetTasksUnreadable"}})
 	tr.stop()
 	tr.rewrite(tr.tasks[3:6], func(record []byte) { record[0] -= format })
 	tr.start()
@@ -169,11 +190,13 @@ func strayScanner(t *testing.T) {
 	s.ConsulAddr, s.Topics = "", served()
 	s.Topics["orders"]["shards"] = 8
 	stray := startScanner(t, s)
+	tr.scanners = append(tr.scanners, stray)
 	tr.schedule("0s")
 	tr.says(tr.finds("fleet source", "fail", "takes its settings from file")["fleet source"],
 		"give it the source of the others, or stop it")
 	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"other_source"}, Exit: 4, Doctor: 1,
-		Ready: []int{200, 200}})
+		Ready: []int{200, 200, 200}, Metrics: []string{"other_source"}, Alerts: []string{"DuefleetProblemMinor"}})
+	tr.scanners = tr.scanners[:2]
 	if code, err := stray.Stop(wait.Context(t)); err != nil || code != 0 {
 		t.Fatalf("the scanner ended with code %d, %v", code, err)
 	}
@@ -183,7 +206,7 @@ func strayScanner(t *testing.T) {
 // loginRefused is for a Redis that refuses the user of scanners and operators.
 func loginRefused() verdicts {
 	return verdicts{Exit: 1, Doctor: 1, Connect: 1, Ready: []int{503, 503},
-		Metrics: []string{"redis_refuses", "redis_refuses orders"}}
+		Metrics: []string{"redis_refuses", "redis_refuses orders"}, Alerts: []string{"DuefleetRedisDown"}}
 }
 
 func forgottenUsers(t *testing.T) {
@@ -230,7 +253,8 @@ func missingRight(t *testing.T) {
 	tr.schedule("0s")
 	advice := tr.finds("redis.rights", "fail", "user duefleet-scanner may not run zrangebyscore")["redis.rights"]
 	// status, too, needs the right
-	tr.tell(verdicts{Exit: 1, Doctor: 1, Ready: []int{503, 503}, Metrics: []string{"redis_refuses orders"}})
+	tr.tell(verdicts{Exit: 1, Doctor: 1, Ready: []int{503, 503},
+		Metrics: []string{"redis_refuses", "redis_refuses orders"}, Alerts: []string{"DuefleetRedisDown"}})
 	tr.run(tr.advised(advice, "redis-cli "))
 	tr.heals()
 }

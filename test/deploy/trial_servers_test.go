@@ -28,7 +28,7 @@ func fullRedis(t *testing.T) {
 	check.OK(t, k.admin.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
 	tr.finds("redis.memory", "fail", "refuses new tasks", "fleet")
 	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"redis_full"}, Exit: 4, Doctor: 1, Connect: 1,
-		Ready: []int{200, 200}, Metrics: []string{"redis_full"}})
+		Ready: []int{200, 200}, Metrics: []string{"redis_full"}, Alerts: []string{"DuefleetRedisFull"}})
 	check.OK(t, k.admin.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	tr.heals()
 }
@@ -40,7 +40,7 @@ func emptiedRedis(t *testing.T) {
 	tr.tasks = nil
 	advice := tr.finds("fleet", "fail", "redis lost the data of the fleet")["fleet"]
 	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"data_lost"}, Exit: 4, Doctor: 1, Ready: []int{200, 200},
-		Metrics: []string{"data_lost"}})
+		Metrics: []string{"data_lost"}, Alerts: []string{"DuefleetDataLost"}})
 	tr.says(advice, "then run scanner data accept")
 	tr.run("scanner data accept --yes --config " + tr.config)
 	tr.awaitHealthy()
@@ -65,8 +65,8 @@ func replica(t *testing.T) {
 	follow(k, other)
 	tr.finds("redis.role", "fail", "replica")
 	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"redis_refuses"}, Exit: 4, Doctor: 1, Connect: 1,
-		Ready:   []int{503, 503},
-		Metrics: []string{"redis_unreachable", "redis_unreachable orders"}})
+		Ready: []int{503, 503}, Metrics: []string{"redis_unreachable", "redis_unreachable orders"},
+		Alerts: []string{"DuefleetRedisDown"}})
 	k.ask("REPLICAOF", "NO", "ONE")
 	tr.heals()
 }
@@ -78,7 +78,8 @@ func deadScanner(t *testing.T) {
 	check.OK(t, tr.scanners[0].Kill())
 	tr.schedule("0s")
 	tr.finds("fleet members", "fail", "1 of 2 scanners died")
-	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"scanner_dead"}, Exit: 4, Doctor: 1, Ready: []int{200}})
+	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"scanner_dead"}, Exit: 4, Doctor: 1, Ready: []int{200},
+		Alerts: []string{"DuefleetScannersMissing"}})
 	check.OK(t, tr.scanners[0].Start(wait.Context(t)))
 	tr.heals()
 }
@@ -103,9 +104,10 @@ func otherExchange(t *testing.T) {
 	check.OK(t, ch.ExchangeDelete("orders", false, false))
 	check.OK(t, ch.ExchangeDeclare("orders", "headers", true, false, false, false, nil))
 	tr.schedule("0s")
-	tr.finds("topic orders exchange", "fail", "headers")
+	tr.finds("topic orders exchange", "fail", "headers", "topic orders served")
 	tr.tell(verdicts{Status: problem.Broken, Problems: []string{"route_refused orders"}, Exit: 4, Doctor: 1,
-		Ready: []int{200, 200}, Metrics: []string{"route_refused orders"}})
+		Ready: []int{200, 200}, Metrics: []string{"route_refused orders"},
+		Alerts: []string{"DuefleetTopicBlocked"}})
 	check.OK(t, ch.ExchangeDelete("orders", false, false))
 	tr.heals()
 }

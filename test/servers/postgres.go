@@ -22,9 +22,9 @@ type Postgres struct {
 }
 
 // StartPostgres makes the data folder, and returns when the server answers. ctx limits
-// the start only. PostgreSQL refuses to run as root. So if this process is root, the
+// the start only. args are added to the server's. PostgreSQL refuses to run as root. So if this process is root, the
 // server runs as the user postgres of Debian's package, in a folder of that user.
-func StartPostgres(ctx context.Context) (*Postgres, error) {
+func StartPostgres(ctx context.Context, args ...string) (*Postgres, error) {
 	programs := map[string]string{"initdb": "", "postgres": "", "pg_isready": ""}
 	for name := range programs {
 		path, err := Find(name)
@@ -38,13 +38,13 @@ func StartPostgres(ctx context.Context) (*Postgres, error) {
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	p := &Postgres{dir: dir}
-	if err := p.begin(ctx, programs); err != nil {
+	if err := p.begin(ctx, programs, args); err != nil {
 		return nil, errors.Join(fmt.Errorf("start PostgreSQL: %w", err), os.RemoveAll(dir))
 	}
 	return p, nil
 }
 
-func (p *Postgres) begin(ctx context.Context, programs map[string]string) error {
+func (p *Postgres) begin(ctx context.Context, programs map[string]string, args []string) error {
 	owner, err := ordinaryUser()
 	if err != nil {
 		return err
@@ -70,8 +70,9 @@ func (p *Postgres) begin(ctx context.Context, programs map[string]string) error 
 	p.server = server{
 		main: &process{
 			name: "postgres", path: programs["postgres"], env: os.Environ(), dir: p.dir,
-			log:  filepath.Join(p.dir, "postgres.log"),
-			args: []string{"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", p.dir, "-c", "fsync=off"},
+			log: filepath.Join(p.dir, "postgres.log"),
+			args: append([]string{"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", p.dir, "-c", "fsync=off"},
+				args...),
 			quit: syscall.SIGINT, // at SIGTERM, PostgreSQL would wait for its clients
 			user: owner,
 		},

@@ -85,7 +85,7 @@
   if (window.Idiomorph) {
     Idiomorph.defaults.ignoreActiveValue = true;
     Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-      !(name === "open" && node.matches("details") || ["value", "selected"].includes(name) && node.closest("form.find"));
+      !(name === "open" && node.matches("details") || ["value", "selected", "checked"].includes(name) && node.closest("form.find"));
   }
   document.addEventListener("htmx:sseMessage", () => { filter(); addZones(); });
   document.addEventListener("htmx:sseOpen", () => document.body.classList.remove("offline"));

@@ -14,13 +14,20 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 )
 
-// Certificate returns a self-signed certificate for 127.0.0.1, and a pool that trusts it.
+// Certificate returns a self-signed certificate for 127.0.0.1, and a pool that trusts it. It
+// ends in an hour.
 func Certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	return CertificateFor(t, time.Hour)
+}
+
+// CertificateFor is Certificate for one that is good for the given time.
+func CertificateFor(t testing.TB, good time.Duration) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check.OK(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(good),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}

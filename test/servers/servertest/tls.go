@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/duefleet/duefleet/test/check"
 )
@@ -17,7 +18,13 @@ import (
 // that trusts its certificate. The caller's connections must end before it does.
 func OverTLS(t testing.TB, amqp string) (amqps string, pool *x509.CertPool) {
 	t.Helper()
-	cert, pool := Certificate(t)
+	return OverTLSFor(t, amqp, time.Hour)
+}
+
+// OverTLSFor is OverTLS with a certificate that is good for the given time.
+func OverTLSFor(t testing.TB, amqp string, good time.Duration) (amqps string, pool *x509.CertPool) {
+	t.Helper()
+	cert, pool := CertificateFor(t, good)
 	u, err := url.Parse(amqp)
 	check.OK(t, err)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert},

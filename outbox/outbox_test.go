@@ -1,0 +1,185 @@
+package outbox
+
+import (
+	"database/sql"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+)
+
+// TestATaskIsScheduledIfItsTransactionCommits: a relay that runs meanwhile brings nothing of
+// open or rolled back transactions to Redis.
+func TestATaskIsScheduledIfItsTransactionCommits(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	s.relay(s.listens)
+	left, err := s.db.BeginTx(t.Context(), nil)
+	check.OK(t, err)
+	check.OK(t, Schedule(t.Context(), left, inAnHour("open")))
+	undone := errors.New("undone")
+	err = inTx(t.Context(), s.db, func(tx *sql.Tx) error {
+		return errors.Join(Schedule(t.Context(), tx, inAnHour("rolled-back")), undone)
+	})
+	check.Equal(t, "the error", err.Error(), undone.Error())
+	s.schedule("committed")
+	s.drained()
+	s.is("committed", true)
+	s.is("rolled-back", false)
+	s.is("open", false)
+	check.OK(t, left.Commit())
+	s.drained()
+	s.is("open", true)
+}
+
+func TestAllFieldsArrive(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	r := producer.Request{
+		Topic: orders, ID: "o/1 ä", When: producer.At(time.Now().Add(time.Hour)), Payload: []byte("\x00\xff"),
+		ContentType: "text/plain", Headers: map[string]string{"k": "v\x00\"", "": ""},
+		Options: task.Options{RoutingKey: "key", Priority: 255, Expiration: time.Second, CorrelationID: "c", ReplyTo: "r"},
+	}
+	delete(r.Headers, "")
+	s.commit(func(tx Tx) error { return Schedule(t.Context(), tx, r) })
+	s.relay()
+	s.drained()
+	got := s.stored(r.ID)
+	at, _ := r.When.Instant()
+	check.Equal(t, "due", got.Due.UnixMilli(), at.UnixMilli())
+	check.Equal(t, "payload", string(got.Payload), string(r.Payload))
+	check.Equal(t, "content type", got.ContentType, r.ContentType)
+	check.Equal(t, "options", got.Options, r.Options)
+	row := got.Headers[HeaderRow]
+	check.Equal(t, "the row", row, value[string](t, s.db, "SELECT outbox FROM duefleet_outbox_schema")+"/1")
+	delete(got.Headers, HeaderRow)
+	check.Equal(t, "headers", maps.Equal(got.Headers, r.Headers), true)
+}
+
+func TestCancelAndReschedule(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	s.relay(s.listens)
+	for _, id := range []string{"a", "b"} {
+		s.schedule(id)
+	}
+	due := time.Now().Add(2 * time.Hour)
+	s.commit(func(tx Tx) error {
+		return errors.Join(
+			Cancel(t.Context(), tx, orders, "a"), Reschedule(t.Context(), tx, orders, "b", producer.At(due)),
+			Cancel(t.Context(), tx, orders, "none"), Reschedule(t.Context(), tx, orders, "none", producer.Now()),
+		)
+	})
+	s.drained()
+	s.is("a", false)
+	s.is("none", false)
+	check.Equal(t, "due", s.stored("b").Due.UnixMilli(), due.UnixMilli())
+	check.Equal(t, "payload", string(s.stored("b").Payload), "b")
+}
+
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	s.schedule("there")
+	second := producer.Request{Topic: orders, ID: "there", When: producer.In(time.Hour), IfAbsent: true}
+	missing := producer.Request{Topic: orders, ID: "missing", When: producer.In(time.Hour), IfPresent: true}
+	s.commit(func(tx Tx) error {
+		return errors.Join(Schedule(t.Context(), tx, second), Schedule(t.Context(), tx, missing))
+	})
+	s.relay()
+	s.drained()
+	check.Equal(t, "payload", string(s.stored("there").Payload), "there")
+	s.is("missing", false)
+}
+
+// TestATransactionOfPgx: pgx's own transactions work without database/sql.
+func TestATransactionOfPgx(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	conn, err := pgx.Connect(t.Context(), s.url)
+	check.OK(t, err)
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	r := inAnHour("o-1")
+	r.Headers = map[string]string{"k": "v"}
+	check.OK(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return Schedule(t.Context(), Pgx(tx), r) }))
+	s.relay()
+	s.drained()
+	check.Equal(t, "header", s.stored("o-1").Headers["k"], "v")
+	check.Equal(t, "payload", string(s.stored("o-1").Payload), "o-1")
+}
+
+// TestAWaitInTheTableIsPartOfTheDelay: a relay that comes late doesn't make tasks late. The
+// clock of the database is used alone, so it may be wrong.
+func TestAWaitInTheTableIsPartOfTheDelay(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	for id, waited := range map[string]string{"late": "20 minutes", "overdue": "2 hours", "set-back": "-3 hours"} {
+		s.schedule(id)
+		exec(t, s.db, `UPDATE duefleet_outbox SET inserted_at = clock_timestamp() - $2::interval WHERE id = $1`, id, waited)
+	}
+	s.relay()
+	s.drained()
+	for id, left := range map[string]time.Duration{"late": 40 * time.Minute, "overdue": 0, "set-back": time.Hour} {
+		got := s.stored(id)
+		if d := got.Due.Sub(got.Scheduled); d > left || d < left-10*time.Minute {
+			t.Errorf("%s is due %s after it was stored, want %s minus the wait of this test", id, d, left)
+		}
+	}
+}
+
+func TestATraceGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
+	ctx := trace.ContextWithSpanContext(t.Context(), span)
+	s.commit(func(tx Tx) error { return Schedule(ctx, tx, inAnHour("o-1")) })
+	s.relay()
+	s.drained()
+	check.Equal(t, "traceparent", s.stored("o-1").Headers["traceparent"],
+		"00-01000000000000000000000000000000-0200000000000000-00")
+}
+
+// TestInputIsCheckedFirst: the transaction that gets a *task.RuleError can go on, because the
+// database never saw the row.
+func TestInputIsCheckedFirst(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	with := func(change func(*producer.Request)) error {
+		r := inAnHour("o-1")
+		change(&r)
+		return inTx(t.Context(), s.db, func(tx *sql.Tx) error { return Schedule(t.Context(), tx, r) })
+	}
+	full := map[string]string{}
+	for i := range task.MaxHeaders {
+		full[strings.Repeat("h", i+1)] = ""
+	}
+	check.Refusals(t, map[string]check.Refusal{
+		"topic": {with(func(r *producer.Request) { r.Topic = "a b" }),
+			"topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 3 bytes with ' ' at byte 1"},
+		"due": {with(func(r *producer.Request) { r.When = producer.When{} }),
+			"due: must be given; Now() is due now; got no time"},
+		"far": {with(func(r *producer.Request) { r.When = producer.At(time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC)) }),
+			"due: must be at most 100 years ahead; got 2999-01-01T00:00:00Z"},
+		"size": {with(func(r *producer.Request) { r.Payload = make([]byte, task.DefaultMaxPayload+1) }),
+			"payload: must be at most 262144 bytes (max_payload); got 262145 bytes"},
+		"headers": {with(func(r *producer.Request) { r.Headers = full }), "headers: must be at most 32; got 33 headers"},
+		"NUL": {with(func(r *producer.Request) { r.ID = "a\x00" }),
+			"id: must not contain the byte 0, which the database can't store as text; got it at byte 1"},
+		"cancel": {Cancel(t.Context(), nil, orders, ""), "id: must be 1 to 255 bytes of valid UTF-8; got 0 bytes"},
+		"reschedule": {Reschedule(t.Context(), nil, orders, "o-1", producer.In(0)),
+			"due: must be given; Now() is due now; got In(0)"},
+	})
+	check.Equal(t, "rows", s.rows("true"), 0)
+	large := inAnHour("large")
+	large.Payload = make([]byte, task.DefaultMaxPayload+1)
+	s.commit(func(tx Tx) error { return Writer{MaxPayload: len(large.Payload)}.Schedule(t.Context(), tx, large) })
+	check.Equal(t, "rows", s.rows("true"), 1)
+}

@@ -1,0 +1,136 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// Version is the schema version that this library writes and reads.
+const Version = 1
+
+var (
+	// ErrNoTable: the database has no outbox, or the connection's search_path doesn't
+	// lead to it.
+	ErrNoTable = errors.New("the database has no table duefleet_outbox on its search_path; run outbox.Migrate")
+	// ErrOlderSchema: the table is older than this library.
+	ErrOlderSchema = errors.New("the schema of duefleet_outbox is older than this library; run outbox.Migrate")
+	// ErrNewerSchema: the table is newer than this library.
+	ErrNewerSchema = errors.New("the schema of duefleet_outbox is newer than this library; upgrade the program")
+	// ErrRights: the database user lacks a right. docs/outbox.md lists the rights.
+	ErrRights = errors.New("the database user lacks a right on the outbox; an application needs INSERT on " +
+		"duefleet_outbox and USAGE on the sequence duefleet_outbox_seq, a relay needs SELECT, UPDATE and DELETE on " +
+		"duefleet_outbox and SELECT on duefleet_outbox_schema")
+)
+
+// Migrate creates the tables, or upgrades them to Version. It does nothing if they have that
+// version. Several programs may call it at once. The user needs the right to create tables.
+// The SQL is in outbox/postgres, for tools of your own.
+func Migrate(ctx context.Context, db *sql.DB) error {
+	return wrap("migrate the outbox", inTx(ctx, db, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, lockMigration); err != nil {
+			return err
+		}
+		var exists bool
+		if err := tx.QueryRowContext(ctx, tableExists).Scan(&exists); err != nil {
+			return err
+		}
+		version := 0
+		if exists {
+			var err error
+			if version, _, err = schemaOf(ctx, tx); err != nil {
+				return err
+			}
+		}
+		files, err := fs.Glob(postgresFiles, "postgres/*.sql")
+		if err != nil {
+			return err
+		}
+		if version > len(files) {
+			return newer(version)
+		}
+		for _, file := range files[version:] {
+			statements, err := fs.ReadFile(postgresFiles, file)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, string(statements)); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+		}
+		return nil
+	}))
+}
+
+// Check returns an error unless the database has the schema of this library: ErrNoTable,
+// ErrOlderSchema, ErrNewerSchema or ErrRights. The last also means that the user may not read
+// the version. Call it when the program starts.
+func Check(ctx context.Context, db *sql.DB) error {
+	_, err := checked(ctx, db)
+	return wrap("check the outbox", err)
+}
+
+// checked returns the identity of the outbox if the schema has the version of this library.
+func checked(ctx context.Context, db *sql.DB) (outbox string, err error) {
+	version, outbox, err := schemaOf(ctx, db)
+	switch {
+	case err != nil:
+		return "", err
+	case version < Version:
+		return "", fmt.Errorf("%w: version %d, want %d", ErrOlderSchema, version, Version)
+	case version > Version:
+		return "", newer(version)
+	}
+	return outbox, nil
+}
+
+func newer(version int) error {
+	return fmt.Errorf("%w: version %d, want %d", ErrNewerSchema, version, Version)
+}
+
+func schemaOf(ctx context.Context, from interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) (version int, outbox string, err error) {
+	err = from.QueryRowContext(ctx, readSchema).Scan(&version, &outbox)
+	return version, outbox, explained(err)
+}
+
+// explained adds what to do to an error of the database. Drivers of PostgreSQL have the
+// method SQLState on their errors.
+func explained(err error) error {
+	var coded interface{ SQLState() string }
+	if !errors.As(err, &coded) {
+		return err
+	}
+	switch coded.SQLState() {
+	case undefinedTable:
+		return fmt.Errorf("%w: %w", ErrNoTable, err)
+	case undefinedColumn:
+		return fmt.Errorf("%w: %w", ErrOlderSchema, err)
+	case insufficientRight:
+		return fmt.Errorf("%w: %w", ErrRights, err)
+	}
+	return err
+}
+
+func wrap(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", operation, explained(err))
+}
+
+// inTx commits what change did, unless it fails.
+func inTx(ctx context.Context, db *sql.DB, change func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
+	if err := change(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
