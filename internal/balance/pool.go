@@ -24,8 +24,8 @@ type Pool struct {
 const scaleInterval = 250 * time.Millisecond
 
 // Run keeps the wanted number of workers running until ctx ends and all of them have
-// returned. A worker that returns while its number is wanted is started again: it may have
-// been about to end when the number rose.
+// returned. A worker that returns is started again if its number is wanted. It may have been
+// about to end when the number rose.
 func (p Pool) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	defer workers.Wait()

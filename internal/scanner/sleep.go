@@ -34,7 +34,7 @@ const (
 // never is a time in Redis ms that never comes.
 const never = math.MaxInt64
 
-// sleep is what a topic knows about its sleep. While it sleeps, no worker draws tickets or
+// sleep holds what a topic knows about its sleep. While it sleeps, no worker draws tickets or
 // looks at shards, because nothing is due soon. See docs/adr/0032.
 type sleep struct {
 	now func() int64 // estimates Redis's clock
@@ -205,7 +205,7 @@ func (t *topic) calm() bool {
 }
 
 // endLook takes the result of a look. The topic falls asleep if nothing is due soon, and
-// wakes otherwise. It returns the shards with tasks of which a sleeping topic hadn't heard.
+// wakes otherwise. It returns the shards with tasks that a sleeping topic hadn't heard about.
 func (t *topic) endLook(heads []shard.Head) (unheard []int) {
 	renewals, all := t.listening.Heard()
 	t.sleep.mu.Lock()
@@ -216,7 +216,7 @@ func (t *topic) endLook(heads []shard.Head) (unheard []int) {
 		switch {
 		case h.Err != nil:
 			stay = false
-		case h.Leased: // until its lease ends, if whoever claimed it died
+		case h.Leased: // and overdue, if the scanner that claimed it died
 			due = t.sleep.now()
 		case !h.Due.IsZero():
 			due = h.Due.UnixMilli()

@@ -82,8 +82,8 @@ func (l *lone) forgets(t *topic) {
 	t.sleep.next = never
 }
 
-// TestALostWakeUpIsMadeUpFor: a look that finds a task of which nobody heard wakes the topic,
-// and names the shard, so that the other scanners are woken too.
+// TestALostWakeUpIsMadeUpFor: a look that finds a task wakes the topic. If nobody heard about
+// the task, it names the shard, so that the other scanners are woken too.
 func TestALostWakeUpIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	soon, later := shard.Head{Due: time.Now().Add(time.Second)}, shard.Head{Due: time.Now().Add(time.Hour)}

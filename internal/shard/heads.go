@@ -13,7 +13,7 @@ import (
 // headsAtOnce bounds the commands of one pipeline, so that Redis serves others in between.
 const headsAtOnce = 200
 
-// Head says when a shard needs attention, as far as its first score tells. Err says why it
+// Head says when a shard needs attention, read from its first score alone. Err says why it
 // isn't known.
 type Head struct {
 	// Due is when its earliest waiting task is due, by Redis's clock; zero if none waits.
