@@ -19,8 +19,8 @@ type Pool struct {
 	Work func(ctx context.Context, number int)
 }
 
-// scaleInterval is the time after which a pool with workers calls Wanted even if Changed
-// reports nothing: the result also depends on the number of living scanners.
+// scaleInterval is how often a pool with workers calls Wanted, even if Changed reports
+// nothing. The result also depends on the number of living scanners.
 const scaleInterval = 250 * time.Millisecond
 
 // Run keeps the wanted number of workers running until ctx ends and all of them have
