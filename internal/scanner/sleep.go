@@ -197,11 +197,12 @@ func (t *topic) beginLook(every time.Duration) bool {
 	return true
 }
 
-// calm reports whether no claim has found a task for a while, and the topic wasn't woken.
+// calm reports whether no claim has found a task for a while, and the topic wasn't woken. Redis
+// must serve its workers.
 // sleep.mu is held.
 func (t *topic) calm() bool {
 	last := t.claimed.Load()
-	return time.Since(t.sleep.woken) > t.quiet && (last == nil || time.Since(*last) > t.quiet)
+	return t.health.outage.Load() == nil && time.Since(t.sleep.woken) > t.quiet && (last == nil || time.Since(*last) > t.quiet)
 }
 
 // endLook takes the result of a look. The topic falls asleep if nothing is due soon, and

@@ -43,8 +43,9 @@ type topic struct {
 	logs      limitedLogs
 	log       *slog.Logger
 	metrics   *telemetry.TopicMetrics
-	live      func() int // how many scanners of the fleet live
-	requests  *requests  // shared by all topics, as is listener
+	live      func() int           // how many scanners of the fleet live
+	beat      func() balance.State // the scanner's heartbeats
+	requests  *requests            // shared by all topics, as is listener
 	listening *shard.Listening
 	sleep     sleep
 	placed    wake.Signal // a placement was put in force
@@ -74,7 +75,8 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
-		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: wake.NewSignal(),
+		live: func() int { return s.heartbeat.State().Live }, beat: s.heartbeat.State,
+		requests: &s.requests, placed: wake.NewSignal(),
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 		quiet: s.quiet, sleep: sleep{now: s.sleepers.now, next: never, woken: time.Now()},
 	}
