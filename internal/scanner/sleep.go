@@ -201,8 +201,10 @@ func (t *topic) beginLook(every time.Duration) bool {
 // must serve its workers.
 // sleep.mu is held.
 func (t *topic) calm() bool {
-	last := t.claimed.Load()
-	return t.health.outage.Load() == nil && time.Since(t.sleep.woken) > t.quiet && (last == nil || time.Since(*last) > t.quiet)
+	if last := t.claimed.Load(); last != nil && time.Since(*last) <= t.quiet {
+		return false
+	}
+	return time.Since(t.sleep.woken) > t.quiet && t.health.outage.Load() == nil
 }
 
 // endLook takes the result of a look. The topic falls asleep if nothing is due soon, and
