@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/outbox/internal/pgerr"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -24,7 +25,7 @@ func (r *relay) batch(ctx context.Context) (left int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLimit)
 	defer cancel()
 	var failure error
-	err = inTx(ctx, r.DB, func(tx *sql.Tx) error {
+	err = r.session.inTx(ctx, func(tx *sql.Tx) error {
 		rows, err := take(ctx, tx, r.outbox, r.Batch, r.waitingTopics())
 		if err != nil || len(rows) == 0 {
 			return err
@@ -37,7 +38,7 @@ func (r *relay) batch(ctx context.Context) (left int, err error) {
 		}
 		return err
 	})
-	return left, cmp.Or(explained(err), failure)
+	return left, cmp.Or(pgerr.Explained(err), failure)
 }
 
 // waitingTopics returns the topics whose rows wait now, separated by commas.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/duefleet/duefleet/outbox/internal/pgtest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
@@ -59,7 +60,7 @@ func TestAllFieldsArrive(t *testing.T) {
 	check.Equal(t, "content type", got.ContentType, r.ContentType)
 	check.Equal(t, "options", got.Options, r.Options)
 	row := got.Headers[HeaderRow]
-	check.Equal(t, "the row", row, value[string](t, s.db, "SELECT outbox FROM duefleet_outbox_schema")+"/1")
+	check.Equal(t, "the row", row, pgtest.Value[string](t, s.db, "SELECT outbox FROM duefleet_outbox_schema")+"/1")
 	delete(got.Headers, HeaderRow)
 	check.Equal(t, "headers", maps.Equal(got.Headers, r.Headers), true)
 }
@@ -123,7 +124,7 @@ func TestAWaitInTheTableIsPartOfTheDelay(t *testing.T) {
 	s := newSandbox(t)
 	for id, waited := range map[string]string{"late": "20 minutes", "overdue": "2 hours", "set-back": "-3 hours"} {
 		s.schedule(id)
-		exec(t, s.db, `UPDATE duefleet_outbox SET inserted_at = clock_timestamp() - $2::interval WHERE id = $1`, id, waited)
+		pgtest.Exec(t, s.db, `UPDATE duefleet_outbox SET inserted_at = clock_timestamp() - $2::interval WHERE id = $1`, id, waited)
 	}
 	s.relay()
 	s.drained()
