@@ -11,7 +11,7 @@ import (
 )
 
 // Version is the schema version that this library writes and reads.
-const Version = 1
+const Version = 2
 
 var (
 	// ErrNoTable: the database has no outbox, or the connection's search_path doesn't
