@@ -102,6 +102,7 @@ func (r *relay) settle(ctx context.Context, tx *sql.Tx, rows []row) (left int, f
 		switch {
 		case row.err == nil, errors.Is(row.err, task.ErrExists), errors.Is(row.err, task.ErrNotFound):
 			done = append(done, number(row.seq))
+			r.metrics.stored.WithLabelValues(row.action).Inc()
 		case errors.Is(row.err, task.ErrInvalid):
 			if _, err := tx.ExecContext(ctx, setAside, row.seq, row.err.Error()); err != nil {
 				return 0, nil, err

@@ -39,6 +39,11 @@ ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED`
 
 	setAside = `UPDATE duefleet_outbox SET failed = $2 WHERE seq = $1`
 
+	// countRows returns the rows that wait, the age of the oldest in s, and the failed rows.
+	countRows = `SELECT count(*) FILTER (WHERE failed IS NULL),
+	coalesce(greatest(extract(epoch FROM clock_timestamp() - min(inserted_at) FILTER (WHERE failed IS NULL)), 0), 0),
+	count(failed) FROM duefleet_outbox`
+
 	readSchema = `SELECT version, outbox::text FROM duefleet_outbox_schema`
 
 	// readRights returns whether the user may do what a relay does.

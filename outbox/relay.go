@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/outbox/internal/pgerr"
@@ -52,6 +54,9 @@ type Relay struct {
 	Poll time.Duration
 	// Batch is the largest number of rows in one transaction. Defaults to 500.
 	Batch int
+	// Registerer gets the relay's metrics while Run runs. Each scrape counts the rows, on
+	// a second connection of DB. Defaults to nil: no metrics.
+	Registerer prometheus.Registerer
 	// Log is the relay's log. Defaults to slog.Default().
 	Log *slog.Logger
 }
@@ -68,8 +73,13 @@ func (r Relay) Run(ctx context.Context) error {
 		return fmt.Errorf("outbox: Relay.Poll and Relay.Batch must not be negative; got %s and %d", r.Poll, r.Batch)
 	}
 	r.Poll, r.Batch, r.Log = cmp.Or(r.Poll, time.Second), cmp.Or(r.Batch, 500), cmp.Or(r.Log, slog.Default())
+	m, err := newMetrics(r.Registerer, r.DB)
+	if err != nil {
+		return fmt.Errorf("outbox relay: register its metrics: %w", err)
+	}
+	defer m.unregister(r.Registerer)
 	work := &relay{
-		Relay: r, session: session{db: r.DB}, wake: make(chan struct{}, 1), waiting: map[string]time.Time{},
+		Relay: r, metrics: m, session: session{db: r.DB}, wake: make(chan struct{}, 1), waiting: map[string]time.Time{},
 		unknown: ratelog.New(r.Log, slog.LevelWarn, "rows of the outbox wait for their topic"),
 		aside:   ratelog.New(r.Log, slog.LevelError, "a row of the outbox breaks a rule and was set aside"),
 	}
@@ -88,6 +98,7 @@ func (r Relay) Run(ctx context.Context) error {
 // relay is a Relay at work.
 type relay struct {
 	Relay
+	metrics   *metrics
 	session   session
 	outbox    string // the identity of the table, for HeaderRow
 	wake      chan struct{}
