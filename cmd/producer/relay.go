@@ -25,7 +25,7 @@ func relayCommand() *cobra.Command {
 It is looked for in the folder of producer, then in PATH. "make relay" builds it. For its
 flags: producer relay --help`,
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,
-		PersistentPreRunE:  func(*cobra.Command, []string) error { return nil }, // it reads the configuration itself
+		PersistentPreRunE: func(*cobra.Command, []string) error { return nil }, // it reads the configuration itself
 		RunE: cli.Verb(func(_ *cobra.Command, args []string) error {
 			program, err := findRelay()
 			if err != nil {
