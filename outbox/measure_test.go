@@ -23,7 +23,7 @@ const (
 )
 
 // TestMeasureCommitToStored: 500 commits a second reach Redis soon after the commit. A bare
-// INSERT is measured before and after it.
+// INSERT before and after it shows how busy the machine is: compare p99 with its p99.
 func TestMeasureCommitToStored(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	pgtest.Args = []string{"-c", "fsync=on"}
 	s := newSandbox(t)

@@ -63,8 +63,8 @@ func TestACommitThatDidNotNotifyIsSeen(t *testing.T) {
 	s.is("o-1", true)
 }
 
-// TestTheLockOfARelayEndsWithIt: commits would notify in vain otherwise. The database lends
-// one connection more than the relay's two.
+// TestTheLockOfARelayEndsWithIt: otherwise commits would notify although no relay listens.
+// The database lends one connection more than the relay's two.
 func TestTheLockOfARelayEndsWithIt(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)

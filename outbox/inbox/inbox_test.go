@@ -75,8 +75,8 @@ func (p place) consumer(handle consumer.Handler) (*consumer.Consumer, error) {
 	})
 }
 
-// victimEnv is the environment variable that makes a process of this test binary a victim: a
-// consumer that is killed after the commit of its first handler.
+// victimEnv is the environment variable that makes a process of this test binary a victim.
+// That is a consumer that is killed after the commit of its first handler.
 const victimEnv = "DUEFLEET_TEST_VICTIM"
 
 func victim(text string) {
@@ -202,6 +202,31 @@ func TestARetryAfterTheCommit(t *testing.T) {
 		check.Equal(t, "the attempt", wait.Receive(t, "an attempt", attempts), 2)
 		check.Equal(t, "effects", s.effects(), effects+1)
 	}
+}
+
+// TestEachStepOfAChain takes effect: the payload names the step. The handler fails once after
+// the commit of each.
+func TestEachStepOfAChain(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	s.deliver()
+	last := make(chan task.Delivery, 1)
+	s.consume(func(ctx context.Context, d task.Delivery) error {
+		step := string(d.Payload)
+		err := effect(ctx, s.db, d.Task, step)
+		switch {
+		case err != nil || d.Attempt == 1:
+			return errors.Join(err, errTest)
+		case step == "xx":
+			last <- d
+			return nil
+		}
+		return d.NextWhen(producer.Now(), []byte(step+"x"))
+	})
+	s.schedule("o-1")
+	wait.Receive(t, "the last step", last)
+	check.Equal(t, "the steps", pgtest.Value[string](t, s.db,
+		`SELECT string_agg(step, ',' ORDER BY step) FROM effects`), ",x,xx")
 }
 
 // TestARowThatIsStoredTwice: a relay stores the task of a row again after it was delivered,

@@ -65,8 +65,8 @@ func TestTheProgram(t *testing.T) {
 	check.OK(t, os.WriteFile(config, []byte("redis: {prefix: relayed}\n"), 0o600))
 	url := pgtest.Database(t)
 	check.OK(t, os.WriteFile(database, []byte(url+"\n"), 0o600))
-	cmd := program(t, log, []string{"DUEFLEET_REDIS_ADDRS=" + server.Addr()}, "--config", config, "--database-file", database,
-		"--admin-listen", "127.0.0.1:0", "--migrate")
+	cmd := program(t, log, []string{"DUEFLEET_REDIS_ADDRS=" + server.Addr()},
+		"--config", config, "--database-file", database, "--admin-listen", "127.0.0.1:0", "--migrate")
 	check.OK(t, cmd.Start())
 	line := regexp.MustCompile(`msg=relaying admin=(\S+)`)
 	wait.For(t, "the relay", func() bool { return line.MatchString(log.String()) })
