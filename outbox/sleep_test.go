@@ -12,13 +12,14 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// asleep waits until n relays sleep.
+// asleep waits until n relays sleep, and have looked for rows since they fell asleep. Their
+// looks are rare by then.
 func (s *sandbox) asleep(n int) {
 	s.t.Helper()
 	wait.For(s.t, "relays that sleep", func() bool {
-		return pgtest.Value[int](s.t, s.db, `SELECT count(*) FROM pg_locks JOIN pg_database ON database = pg_database.oid
+		return pgtest.Value[int](s.t, s.db, `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
 			WHERE datname = current_database() AND locktype = 'advisory' AND objsubid = 2 AND mode = 'ShareLock'
-			AND granted`) == n
+			AND granted AND state = 'idle' AND state_change < clock_timestamp() - interval '50 ms'`) == n
 	})
 }
 
