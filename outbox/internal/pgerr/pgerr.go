@@ -6,12 +6,14 @@ import (
 	"fmt"
 )
 
-// The errors that package outbox exports.
+// These are errors of package outbox, which describes them.
 var (
-	ErrNoTable     = errors.New("the database has no tables of the outbox on its search_path; run outbox.Migrate")
+	// ErrNoTable is outbox.ErrNoTable.
+	ErrNoTable = errors.New("the database has no tables of the outbox on its search_path; run outbox.Migrate")
+	// ErrOlderSchema is outbox.ErrOlderSchema.
 	ErrOlderSchema = errors.New("the schema of the outbox is older than this library; run outbox.Migrate")
-	ErrRights      = errors.New("the database user lacks a right on a table of the outbox; docs/outbox.md lists the " +
-		"rights of applications, relays and consumers")
+	// ErrRights is outbox.ErrRights.
+	ErrRights = errors.New("the database user lacks a right on a table of the outbox; see the rights in docs/outbox.md")
 )
 
 // The codes of PostgreSQL's errors (https://www.postgresql.org/docs/current/errcodes-appendix.html).
