@@ -363,3 +363,31 @@ func TestErrors(t *testing.T) {
 	_, err = inbox.Forget(t.Context(), db, time.Hour, 1)
 	check.Equal(t, "no table", errors.Is(err, outbox.ErrNoTable), true)
 }
+
+// TestTheRightsOfAConsumer are the ones that docs/outbox.md lists.
+func TestTheRightsOfAConsumer(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Open(t, pgtest.Database(t))
+	check.OK(t, outbox.Migrate(t.Context(), db))
+	db.SetMaxOpenConns(1)
+	pgtest.Exec(t, db, `CREATE ROLE consumer`)
+	pgtest.Exec(t, db, `GRANT INSERT ON duefleet_inbox TO consumer`)
+	as := func(role string) {
+		t.Helper()
+		pgtest.Exec(t, db, `SET ROLE `+role)
+	}
+	as("consumer")
+	tx, err := db.BeginTx(t.Context(), nil)
+	check.OK(t, err)
+	_, err = inbox.Once(t.Context(), tx, aTask(), "")
+	check.OK(t, err)
+	check.OK(t, tx.Commit())
+	_, err = inbox.Forget(t.Context(), db, 0, 1)
+	check.Equal(t, "Forget needs more", errors.Is(err, outbox.ErrRights), true)
+	as("NONE")
+	pgtest.Exec(t, db, `GRANT SELECT, UPDATE, DELETE ON duefleet_inbox TO consumer`)
+	as("consumer")
+	n, err := inbox.Forget(t.Context(), db, 0, 1)
+	check.OK(t, err)
+	check.Equal(t, "removed marks", n, 1)
+}
