@@ -124,6 +124,10 @@ test-newest: test-tools mmdebstrap ## Run the tests of scripts and of the intake
 test-orders: test-tools postgres ## Run the tests of examples/orders, a module of its own
 	cd examples/orders && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
 
+.PHONY: relay
+relay: ## Build bin/duefleet-relay, the relay of the outbox
+	$(compile) -C outbox -o ../bin/ ./cmd/duefleet-relay
+
 .PHONY: test-outbox
 test-outbox: test-tools postgres ## Run the tests of outbox, a module of its own
 	cd outbox && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...

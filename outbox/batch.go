@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/outbox/internal/pgerr"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -24,7 +25,7 @@ func (r *relay) batch(ctx context.Context) (left int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchLimit)
 	defer cancel()
 	var failure error
-	err = inTx(ctx, r.DB, func(tx *sql.Tx) error {
+	err = r.session.inTx(ctx, func(tx *sql.Tx) error {
 		rows, err := take(ctx, tx, r.outbox, r.Batch, r.waitingTopics())
 		if err != nil || len(rows) == 0 {
 			return err
@@ -37,7 +38,7 @@ func (r *relay) batch(ctx context.Context) (left int, err error) {
 		}
 		return err
 	})
-	return left, cmp.Or(explained(err), failure)
+	return left, cmp.Or(pgerr.Explained(err), failure)
 }
 
 // waitingTopics returns the topics whose rows wait now, separated by commas.
@@ -101,6 +102,7 @@ func (r *relay) settle(ctx context.Context, tx *sql.Tx, rows []row) (left int, f
 		switch {
 		case row.err == nil, errors.Is(row.err, task.ErrExists), errors.Is(row.err, task.ErrNotFound):
 			done = append(done, number(row.seq))
+			r.metrics.stored.WithLabelValues(row.action).Inc()
 		case errors.Is(row.err, task.ErrInvalid):
 			if _, err := tx.ExecContext(ctx, setAside, row.seq, row.err.Error()); err != nil {
 				return 0, nil, err

@@ -1,85 +1,24 @@
 package outbox
 
 import (
-	"context"
-	"crypto/rand"
 	"database/sql"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"os"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
-
+	"github.com/duefleet/duefleet/outbox/internal/pgtest"
 	"github.com/duefleet/duefleet/outbox/pgxlisten"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/servers"
-	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 const orders = fixture.Orders
 
-func TestMain(m *testing.M) {
-	code := servertest.Leaks(m)
-	if started != nil {
-		_ = started.Close(context.Background())
-	}
-	os.Exit(code)
-}
-
-// started is the server that the tests share, nil until one needs it.
-var started *servers.Postgres
-
-// serverArgs are arguments of that server.
-var serverArgs []string
-
-var sharedPostgres = sync.OnceValues(func() (server *servers.Postgres, err error) {
-	started, err = servers.StartPostgres(context.Background(), serverArgs...)
-	return started, err
-})
-
-// newDatabase creates an empty database and returns its URL.
-func newDatabase(t testing.TB) string {
-	t.Helper()
-	servertest.Need(t, "postgres", "initdb", "pg_isready")
-	server, err := sharedPostgres()
-	check.OK(t, err)
-	name := strings.ToLower(rand.Text())
-	exec(t, open(t, server.URL()), `CREATE DATABASE "`+name+`"`)
-	u, err := url.Parse(server.URL())
-	check.OK(t, err)
-	u.Path = name
-	return u.String()
-}
-
-func open(t testing.TB, url string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("pgx", url)
-	check.OK(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
-func exec(t testing.TB, db *sql.DB, statement string, args ...any) {
-	t.Helper()
-	_, err := db.ExecContext(t.Context(), statement, args...)
-	check.OK(t, err)
-}
-
-// value returns the one value that a query returns.
-func value[T any](t testing.TB, db *sql.DB, query string, args ...any) (v T) {
-	t.Helper()
-	check.OK(t, db.QueryRowContext(t.Context(), query, args...).Scan(&v))
-	return v
-}
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // sandbox is a database with an outbox, and a Redis with the topic orders.
 type sandbox struct {
@@ -98,8 +37,8 @@ func newSandbox(t testing.TB) *sandbox {
 
 func newSandboxAt(t testing.TB, redis *fixture.Redis) *sandbox {
 	t.Helper()
-	s := &sandbox{t: t, url: newDatabase(t), redis: redis, log: &wait.Log{}}
-	s.db = open(t, s.url)
+	s := &sandbox{t: t, url: pgtest.Database(t), redis: redis, log: &wait.Log{}}
+	s.db = pgtest.Open(t, s.url)
 	check.OK(t, Migrate(t.Context(), s.db))
 	redis.Serve(t, 2)
 	var err error
@@ -147,7 +86,7 @@ func (s *sandbox) drained() {
 
 func (s *sandbox) rows(condition string) int {
 	s.t.Helper()
-	return value[int](s.t, s.db, "SELECT count(*) FROM duefleet_outbox WHERE "+condition)
+	return pgtest.Value[int](s.t, s.db, "SELECT count(*) FROM duefleet_outbox WHERE "+condition)
 }
 
 // stored returns the stored task of an ID.

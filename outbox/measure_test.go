@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/outbox/internal/pgtest"
 	"github.com/duefleet/duefleet/test/check"
 )
 
@@ -22,9 +23,9 @@ const (
 )
 
 // TestMeasureCommitToStored: 500 commits a second reach Redis soon after the commit. A bare
-// INSERT is measured before and after it.
+// INSERT before and after it shows how busy the machine is: compare p99 with its p99.
 func TestMeasureCommitToStored(t *testing.T) { //nolint:paralleltest // it has the machine to itself
-	serverArgs = []string{"-c", "fsync=on"}
+	pgtest.Args = []string{"-c", "fsync=on"}
 	s := newSandbox(t)
 	s.plain()
 	bare := func() {
@@ -48,36 +49,37 @@ func TestMeasureCommitToStored(t *testing.T) { //nolint:paralleltest // it has t
 }
 
 // TestMeasureWhatTheTriggerCosts: transactions of one INSERT, as fast as they go, with parts
-// of the trigger.
+// of the trigger. No relay runs, so the trigger itself doesn't notify.
 func TestMeasureWhatTheTriggerCosts(t *testing.T) { //nolint:paralleltest // it has the machine to itself
-	serverArgs = []string{"-c", "fsync=on"}
+	pgtest.Args = []string{"-c", "fsync=on"}
 	s := newSandbox(t)
 	s.plain()
-	trigger := func(lock, notify string) {
-		exec(t, s.db, fmt.Sprintf(`CREATE OR REPLACE FUNCTION duefleet_outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN %s NEW.seq := nextval('duefleet_outbox_seq'); NEW.inserted_at := clock_timestamp(); %s RETURN NEW; END $$`, lock, notify))
-	}
-	const lock, notify = `PERFORM pg_advisory_xact_lock(hashtextextended(NEW.topic || '/' || NEW.id, 0));`,
-		`PERFORM pg_notify('duefleet_outbox', '');`
+	const (
+		function = `CREATE OR REPLACE FUNCTION duefleet_outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN %s NEW.seq := nextval('duefleet_outbox_seq'); NEW.inserted_at := clock_timestamp(); %s RETURN NEW; END $$`
+		lock   = `PERFORM pg_advisory_xact_lock(hashtextextended(NEW.topic || '/' || NEW.id, 0));`
+		notify = `PERFORM pg_notify('duefleet_outbox', '');`
+	)
+	whole := pgtest.Value[string](t, s.db, `SELECT pg_get_functiondef('duefleet_outbox_insert'::regproc)`)
 	outbox := func(tx *sql.Tx, id string) error { return Schedule(t.Context(), tx, inAnHour(id)) }
 	for _, writers := range []int{1, 8, 32} {
 		for range 2 {
 			s.closed("bare", writers, func(tx *sql.Tx, id string) error { return plain(t.Context(), tx, id) })
-			trigger("", "")
+			pgtest.Exec(t, s.db, fmt.Sprintf(function, "", ""))
 			s.closed("neither", writers, outbox)
-			trigger(lock, "")
+			pgtest.Exec(t, s.db, fmt.Sprintf(function, lock, ""))
 			s.closed("lock", writers, outbox)
-			trigger("", notify)
-			s.closed("notify", writers, outbox)
-			trigger(lock, notify)
-			s.closed("both", writers, outbox)
+			pgtest.Exec(t, s.db, fmt.Sprintf(function, lock, notify))
+			s.closed("lock and notification", writers, outbox)
+			pgtest.Exec(t, s.db, whole)
+			s.closed("the trigger", writers, outbox)
 		}
 	}
 }
 
 // plain makes a table like the outbox, without its trigger.
 func (s *sandbox) plain() {
-	exec(s.t, s.db, `CREATE TABLE plain (seq bigserial PRIMARY KEY, topic text, id text, delay_ms bigint, payload bytea)`)
+	pgtest.Exec(s.t, s.db, `CREATE TABLE plain (seq bigserial PRIMARY KEY, topic text, id text, delay_ms bigint, payload bytea)`)
 }
 
 func plain(ctx context.Context, tx *sql.Tx, id string) error {
@@ -152,5 +154,5 @@ func (s *sandbox) closed(what string, writers int, change func(*sql.Tx, string) 
 	}
 	wg.Wait()
 	s.t.Logf("%d writers, %s: %d commits/s", writers, what, n.Load()/3)
-	exec(s.t, s.db, `TRUNCATE duefleet_outbox, plain`)
+	pgtest.Exec(s.t, s.db, `TRUNCATE duefleet_outbox, plain`)
 }

@@ -42,21 +42,24 @@ type Tx interface {
 }
 
 // Pgx returns a Tx for a pgx.Tx, version 4 or later. This package doesn't import pgx.
-func Pgx[R any](tx interface {
+func Pgx[R interface{ RowsAffected() int64 }](tx interface {
 	Exec(ctx context.Context, query string, args ...any) (R, error)
 	Rollback(ctx context.Context) error
 }) Tx {
 	return pgxTx[R]{tx.Exec}
 }
 
-type pgxTx[R any] struct {
+type pgxTx[R interface{ RowsAffected() int64 }] struct {
 	exec func(ctx context.Context, query string, args ...any) (R, error)
 }
 
-// ExecContext executes a statement. The result has no rows: pgx's is of another type.
+// ExecContext executes a statement.
 func (t pgxTx[R]) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	_, err := t.exec(ctx, query, args...)
-	return driver.ResultNoRows, err
+	tag, err := t.exec(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return driver.RowsAffected(tag.RowsAffected()), nil
 }
 
 // Rollback is never called.

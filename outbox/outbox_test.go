@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/duefleet/duefleet/outbox/internal/pgtest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
@@ -59,7 +60,7 @@ func TestAllFieldsArrive(t *testing.T) {
 	check.Equal(t, "content type", got.ContentType, r.ContentType)
 	check.Equal(t, "options", got.Options, r.Options)
 	row := got.Headers[HeaderRow]
-	check.Equal(t, "the row", row, value[string](t, s.db, "SELECT outbox FROM duefleet_outbox_schema")+"/1")
+	check.Equal(t, "the row", row, pgtest.Value[string](t, s.db, "SELECT outbox FROM duefleet_outbox_schema")+"/1")
 	delete(got.Headers, HeaderRow)
 	check.Equal(t, "headers", maps.Equal(got.Headers, r.Headers), true)
 }
@@ -116,22 +117,73 @@ func TestATransactionOfPgx(t *testing.T) {
 	check.Equal(t, "payload", string(s.stored("o-1").Payload), "o-1")
 }
 
-// TestAWaitInTheTableIsPartOfTheDelay: a relay that comes late doesn't make tasks late. The
-// clock of the database is used alone, so it may be wrong.
+// TestAWaitInTheTableIsPartOfTheDelay: a relay that comes late doesn't make tasks late.
 func TestAWaitInTheTableIsPartOfTheDelay(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
-	for id, waited := range map[string]string{"late": "20 minutes", "overdue": "2 hours", "set-back": "-3 hours"} {
+	for id, waited := range map[string]string{"late": "20 minutes", "overdue": "2 hours"} {
 		s.schedule(id)
-		exec(t, s.db, `UPDATE duefleet_outbox SET inserted_at = clock_timestamp() - $2::interval WHERE id = $1`, id, waited)
+		pgtest.Exec(t, s.db, `UPDATE duefleet_outbox SET inserted_at = inserted_at - $2::interval WHERE id = $1`, id, waited)
 	}
 	s.relay()
 	s.drained()
-	for id, left := range map[string]time.Duration{"late": 40 * time.Minute, "overdue": 0, "set-back": time.Hour} {
-		got := s.stored(id)
-		if d := got.Due.Sub(got.Scheduled); d > left || d < left-10*time.Minute {
-			t.Errorf("%s is due %s after it was stored, want %s minus the wait of this test", id, d, left)
-		}
+	s.dueIn("late", 40*time.Minute)
+	s.dueIn("overdue", 0)
+}
+
+// dueIn ends the test unless a task is due some time after it was stored, minus at most ten
+// minutes for this test.
+func (s *sandbox) dueIn(id string, want time.Duration) {
+	s.t.Helper()
+	got := s.stored(id)
+	if d := got.Due.Sub(got.Scheduled); d > want || d < want-10*time.Minute {
+		s.t.Errorf("%s is due %s after it was stored, want %s minus the wait of this test", id, d, want)
+	}
+}
+
+// TestADatabaseWhoseClockIsOff: a wrong clock does no harm. If it is set while a row waits,
+// the delay changes, but doesn't grow beyond the full delay. An instant is by Redis's clock.
+func TestADatabaseWhoseClockIsOff(t *testing.T) {
+	t.Parallel()
+	for name, clock := range map[string]struct {
+		atInsert, atRelay string
+		left              time.Duration
+	}{
+		"wrong":     {"2 years", "2 years", time.Hour},
+		"set ahead": {"-2 years", "-2 years +40 minutes", 20 * time.Minute},
+		"far ahead": {"0", "3 hours", 0},
+		"set back":  {"0", "-3 hours", time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSandbox(t)
+			set := s.clock()
+			set(clock.atInsert)
+			s.schedule("delay")
+			instant := inAnHour("instant")
+			instant.When = producer.At(time.Now().Add(time.Hour))
+			s.commit(func(tx Tx) error { return Schedule(t.Context(), tx, instant) })
+			set(clock.atRelay)
+			s.relay()
+			s.drained()
+			s.dueIn("delay", clock.left)
+			at, _ := instant.When.Instant()
+			check.Equal(t, "the instant", s.stored("instant").Due.UnixMilli(), at.UnixMilli())
+		})
+	}
+}
+
+// clock gives the database a clock that can be set, as an interval ahead of the machine's.
+func (s *sandbox) clock() (set func(ahead string)) {
+	s.t.Helper()
+	pgtest.Exec(s.t, s.db, `CREATE SCHEMA clock`)
+	pgtest.Exec(s.t, s.db, `CREATE TABLE clock.ahead AS SELECT interval '0' AS ahead`)
+	pgtest.Exec(s.t, s.db, `CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+		$$ SELECT pg_catalog.clock_timestamp() + ahead FROM clock.ahead $$`)
+	s.db = pgtest.Open(s.t, s.url+"&search_path=clock,pg_catalog,public")
+	return func(ahead string) {
+		s.t.Helper()
+		pgtest.Exec(s.t, s.db, `UPDATE clock.ahead SET ahead = $1::interval`, ahead)
 	}
 }
 

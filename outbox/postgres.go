@@ -32,7 +32,17 @@ ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED`
 
 	deleteRows = `DELETE FROM duefleet_outbox WHERE seq = ANY (string_to_array($1, ',')::bigint[])`
 
+	// fallAsleep takes the lock for which the trigger looks, until wakeUp or the end of
+	// the connection. Several relays share it.
+	fallAsleep = `SELECT pg_advisory_lock_shared(hashtext('duefleet_outbox'), 'duefleet_outbox'::regclass::oid::int)`
+	wakeUp     = `SELECT pg_advisory_unlock_shared(hashtext('duefleet_outbox'), 'duefleet_outbox'::regclass::oid::int)`
+
 	setAside = `UPDATE duefleet_outbox SET failed = $2 WHERE seq = $1`
+
+	// countRows returns the rows that wait, the age of the oldest in s, and the failed rows.
+	countRows = `SELECT count(*) FILTER (WHERE failed IS NULL),
+	coalesce(greatest(extract(epoch FROM clock_timestamp() - min(inserted_at) FILTER (WHERE failed IS NULL)), 0), 0),
+	count(failed) FROM duefleet_outbox`
 
 	readSchema = `SELECT version, outbox::text FROM duefleet_outbox_schema`
 
@@ -44,11 +54,4 @@ ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED`
 	lockMigration = `SELECT pg_advisory_xact_lock(hashtextextended('duefleet_outbox_schema', 0))`
 
 	tableExists = `SELECT to_regclass('duefleet_outbox_schema') IS NOT NULL`
-)
-
-// The codes of PostgreSQL's errors (https://www.postgresql.org/docs/current/errcodes-appendix.html).
-const (
-	undefinedTable    = "42P01"
-	undefinedColumn   = "42703"
-	insufficientRight = "42501"
 )

@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/outbox/internal/pgerr"
 	"github.com/duefleet/duefleet/producer"
 )
 
@@ -38,17 +42,21 @@ type Listener interface {
 // may work on one table. Each row is stored at least once. If a relay or its connection to the
 // database ends between the two, a relay stores the row again, with the same due time.
 type Relay struct {
-	// DB is the database. The relay uses one connection. Required.
+	// DB is the database. The relay uses one connection, for as long as it runs. Required.
 	DB *sql.DB
 	// Client stores the tasks. Its MaxPayload must not be smaller than a writer's. Required.
 	Client *producer.Client
-	// Listener wakes the relay after each commit. Defaults to nil: the relay only polls.
+	// Listener wakes a relay that sleeps after each commit. Defaults to nil: the relay only
+	// polls.
 	Listener Listener
-	// Poll is how often the relay looks for rows unless the Listener wakes it. Defaults
-	// to 1 s.
+	// Poll is the longest time between two looks for rows unless the Listener wakes the
+	// relay. Defaults to 1 s.
 	Poll time.Duration
 	// Batch is the largest number of rows in one transaction. Defaults to 500.
 	Batch int
+	// Registerer gets the relay's metrics while Run runs. Each scrape counts the rows, on
+	// a second connection of DB. Defaults to nil: no metrics.
+	Registerer prometheus.Registerer
 	// Log is the relay's log. Defaults to slog.Default().
 	Log *slog.Logger
 }
@@ -65,8 +73,13 @@ func (r Relay) Run(ctx context.Context) error {
 		return fmt.Errorf("outbox: Relay.Poll and Relay.Batch must not be negative; got %s and %d", r.Poll, r.Batch)
 	}
 	r.Poll, r.Batch, r.Log = cmp.Or(r.Poll, time.Second), cmp.Or(r.Batch, 500), cmp.Or(r.Log, slog.Default())
+	m, err := newMetrics(r.Registerer, r.DB)
+	if err != nil {
+		return fmt.Errorf("outbox relay: register its metrics: %w", err)
+	}
+	defer m.unregister(r.Registerer)
 	work := &relay{
-		Relay: r, wake: make(chan struct{}, 1), waiting: map[string]time.Time{},
+		Relay: r, metrics: m, session: session{db: r.DB}, wake: make(chan struct{}, 1), waiting: map[string]time.Time{},
 		unknown: ratelog.New(r.Log, slog.LevelWarn, "rows of the outbox wait for their topic"),
 		aside:   ratelog.New(r.Log, slog.LevelError, "a row of the outbox breaks a rule and was set aside"),
 	}
@@ -85,11 +98,14 @@ func (r Relay) Run(ctx context.Context) error {
 // relay is a Relay at work.
 type relay struct {
 	Relay
-	outbox  string // the identity of the table, for HeaderRow
-	wake    chan struct{}
-	waiting map[string]time.Time // topics that no scanner has served, until when they wait
-	unknown *ratelog.Logger
-	aside   *ratelog.Logger
+	metrics   *metrics
+	session   session
+	outbox    string // the identity of the table, for HeaderRow
+	wake      chan struct{}
+	listening atomic.Bool          // the Listener gets notifications
+	waiting   map[string]time.Time // topics that no scanner has served, until when they wait
+	unknown   *ratelog.Logger
+	aside     *ratelog.Logger
 }
 
 // start checks schema and rights. It waits while the database can't be reached.
@@ -112,7 +128,7 @@ func (r *relay) check(ctx context.Context) (err error) {
 	}
 	var allowed bool
 	if err := r.DB.QueryRowContext(ctx, readRights).Scan(&allowed); err != nil {
-		return explained(err)
+		return pgerr.Explained(err)
 	}
 	if !allowed {
 		return ErrRights
@@ -126,29 +142,47 @@ func final(err error) bool {
 		errors.Is(err, ErrRights)
 }
 
-// run does batch after batch. It sleeps when there is none, until a wake-up or the next poll.
-// After an error it pauses with jitter.
+// run does batch after batch. When a look finds nothing, it waits for the next look or for a
+// wake-up; see session. After an error it pauses with jitter.
 func (r *relay) run(ctx context.Context) {
 	t := r.trouble("the outbox relay can't go on, rows wait in the table")
-	timer := time.NewTimer(r.Poll)
-	defer timer.Stop()
+	defer r.session.end()
 	for ctx.Err() == nil {
-		n, err := r.batch(ctx)
+		err := r.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		if err != nil {
+			r.session.end()
 			t.wait(ctx, err)
 			continue
 		}
 		t.over(ctx)
-		if n > 0 {
-			continue
-		}
-		timer.Reset(r.Poll)
-		select {
-		case <-ctx.Done():
-		case <-r.wake:
-		case <-timer.C:
-		}
 	}
+}
+
+// look does one batch. If there were no rows, it waits for a reason to look again.
+func (r *relay) look(ctx context.Context) error {
+	n, err := r.batch(ctx)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		return r.session.wakeUp(ctx)
+	}
+	gap, err := r.session.next(ctx, r.listening.Load(), r.Poll)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(gap)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-r.wake:
+		return r.session.wakeUp(ctx)
+	}
+	return nil
 }
 
 // listen keeps the Listener running. The poll covers the time without it.
@@ -157,11 +191,13 @@ func (r *relay) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := r.Listener.Listen(ctx, channel, func() {
 			t.over(ctx)
+			r.listening.Store(true)
 			select {
 			case r.wake <- struct{}{}:
 			default: // it is awake already
 			}
 		})
+		r.listening.Store(false)
 		if ctx.Err() == nil {
 			t.wait(ctx, err)
 		}

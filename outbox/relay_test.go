@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/outbox/internal/pgtest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -21,10 +22,10 @@ import (
 func TestTheLastCommitOfAnIDWins(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
-	exec(t, s.db, `CREATE TABLE business (id text PRIMARY KEY, last text)`)
+	pgtest.Exec(t, s.db, `CREATE TABLE business (id text PRIMARY KEY, last text)`)
 	ids := []string{"a", "b", "c"}
 	for _, id := range ids {
-		exec(t, s.db, `INSERT INTO business VALUES ($1, '')`, id)
+		pgtest.Exec(t, s.db, `INSERT INTO business VALUES ($1, '')`, id)
 	}
 	for range 3 {
 		s.relay(func(r *Relay) { r.Batch = 2 })
@@ -52,7 +53,7 @@ func TestTheLastCommitOfAnIDWins(t *testing.T) {
 	writers.Wait()
 	s.drained()
 	for _, id := range ids {
-		check.Equal(t, id, string(s.stored(id).Payload), value[string](t, s.db, `SELECT last FROM business WHERE id = $1`, id))
+		check.Equal(t, id, string(s.stored(id).Payload), pgtest.Value[string](t, s.db, `SELECT last FROM business WHERE id = $1`, id))
 	}
 }
 
@@ -101,10 +102,10 @@ func TestARowThatBreaksARuleIsSetAside(t *testing.T) {
 		"delay":      `('orders', $1, 9000000000000000000, NULL, NULL, NULL, NULL)`,
 		"payload":    `('orders', $1, 0, NULL, NULL, NULL, decode(repeat('00', 262145), 'hex'))`,
 	} {
-		exec(t, s.db, columns+values, id)
+		pgtest.Exec(t, s.db, columns+values, id)
 	}
-	exec(t, s.db, `INSERT INTO duefleet_outbox (action, topic, id) VALUES ('cancel', 'orders', '')`)
-	exec(t, s.db, `INSERT INTO duefleet_outbox (action, topic, id, due_ms) VALUES ('reschedule', 'orders', 'due', 1700000000)`)
+	pgtest.Exec(t, s.db, `INSERT INTO duefleet_outbox (action, topic, id) VALUES ('cancel', 'orders', '')`)
+	pgtest.Exec(t, s.db, `INSERT INTO duefleet_outbox (action, topic, id, due_ms) VALUES ('reschedule', 'orders', 'due', 1700000000)`)
 	s.schedule("good")
 	s.relay()
 	s.drained()
@@ -120,9 +121,9 @@ func TestARowThatBreaksARuleIsSetAside(t *testing.T) {
 		"due": "due: looks like Unix seconds that were taken for milliseconds; want time.Unix(1700000000, 0); " +
 			"got 1970-01-20T16:13:20Z",
 	} {
-		check.Equal(t, id, value[string](t, s.db, `SELECT failed FROM duefleet_outbox WHERE id = $1`, id), want)
+		check.Equal(t, id, pgtest.Value[string](t, s.db, `SELECT failed FROM duefleet_outbox WHERE id = $1`, id), want)
 	}
-	exec(t, s.db, `UPDATE duefleet_outbox SET priority = 255, failed = NULL WHERE id = 'priority'`)
+	pgtest.Exec(t, s.db, `UPDATE duefleet_outbox SET priority = 255, failed = NULL WHERE id = 'priority'`)
 	s.drained()
 	check.Equal(t, "priority", s.stored("priority").Options.Priority, 255)
 }
@@ -177,8 +178,8 @@ func TestRedisMayBeAway(t *testing.T) {
 func TestARepeatOfARowIsTheSameTask(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t)
-	exec(t, s.db, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)
-	exec(t, s.db, `CREATE TRIGGER refuse BEFORE DELETE ON duefleet_outbox FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	pgtest.Exec(t, s.db, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`)
+	pgtest.Exec(t, s.db, `CREATE TRIGGER refuse BEFORE DELETE ON duefleet_outbox FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	s.schedule("o-1")
 	s.relay()
 	stored := func() (task producer.Stored, err error) { return s.client.Get(t.Context(), orders, "o-1") }
@@ -189,7 +190,7 @@ func TestARepeatOfARowIsTheSameTask(t *testing.T) {
 		again, err := stored()
 		return err == nil && again.Scheduled.After(first.Scheduled)
 	})
-	exec(t, s.db, `DROP TRIGGER refuse ON duefleet_outbox`)
+	pgtest.Exec(t, s.db, `DROP TRIGGER refuse ON duefleet_outbox`)
 	s.drained()
 	again := s.stored("o-1")
 	check.Equal(t, "the row", again.Headers[HeaderRow], first.Headers[HeaderRow])
@@ -207,7 +208,7 @@ func TestANotificationWakesTheRelay(t *testing.T) {
 	s.schedule("first")
 	s.drained()
 	listeners := `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`
-	exec(t, s.db, `SELECT pg_terminate_backend(pid) `+listeners)
+	pgtest.Exec(t, s.db, `SELECT pg_terminate_backend(pid) `+listeners)
 	wait.For(t, "a line in the log", func() bool {
 		return strings.Contains(s.log.String(), "over: the outbox relay gets no notifications")
 	})

@@ -6,23 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/duefleet/duefleet/outbox/internal/pgerr"
 )
 
 // Version is the schema version that this library writes and reads.
-const Version = 1
+const Version = 2
 
 var (
 	// ErrNoTable: the database has no outbox, or the connection's search_path doesn't
 	// lead to it.
-	ErrNoTable = errors.New("the database has no table duefleet_outbox on its search_path; run outbox.Migrate")
-	// ErrOlderSchema: the table is older than this library.
-	ErrOlderSchema = errors.New("the schema of duefleet_outbox is older than this library; run outbox.Migrate")
-	// ErrNewerSchema: the table is newer than this library.
-	ErrNewerSchema = errors.New("the schema of duefleet_outbox is newer than this library; upgrade the program")
+	ErrNoTable = pgerr.ErrNoTable
+	// ErrOlderSchema: the tables are older than this library.
+	ErrOlderSchema = pgerr.ErrOlderSchema
+	// ErrNewerSchema: the tables are newer than this library.
+	ErrNewerSchema = errors.New("the schema of the outbox is newer than this library; upgrade the program")
 	// ErrRights: the database user lacks a right. docs/outbox.md lists the rights.
-	ErrRights = errors.New("the database user lacks a right on the outbox; an application needs INSERT on " +
-		"duefleet_outbox and USAGE on the sequence duefleet_outbox_seq, a relay needs SELECT, UPDATE and DELETE on " +
-		"duefleet_outbox and SELECT on duefleet_outbox_schema")
+	ErrRights = pgerr.ErrRights
 )
 
 // Migrate creates the tables, or upgrades them to Version. It does nothing if they have that
@@ -94,36 +94,20 @@ func schemaOf(ctx context.Context, from interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (version int, outbox string, err error) {
 	err = from.QueryRowContext(ctx, readSchema).Scan(&version, &outbox)
-	return version, outbox, explained(err)
-}
-
-// explained adds what to do to an error of the database. Drivers of PostgreSQL have the
-// method SQLState on their errors.
-func explained(err error) error {
-	var coded interface{ SQLState() string }
-	if !errors.As(err, &coded) {
-		return err
-	}
-	switch coded.SQLState() {
-	case undefinedTable:
-		return fmt.Errorf("%w: %w", ErrNoTable, err)
-	case undefinedColumn:
-		return fmt.Errorf("%w: %w", ErrOlderSchema, err)
-	case insufficientRight:
-		return fmt.Errorf("%w: %w", ErrRights, err)
-	}
-	return err
+	return version, outbox, pgerr.Explained(err)
 }
 
 func wrap(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", operation, explained(err))
+	return fmt.Errorf("%s: %w", operation, pgerr.Explained(err))
 }
 
 // inTx commits what change did, unless it fails.
-func inTx(ctx context.Context, db *sql.DB, change func(*sql.Tx) error) error {
+func inTx(ctx context.Context, db interface {
+	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+}, change func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

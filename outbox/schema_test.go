@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/duefleet/duefleet/outbox/internal/pgtest"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -26,7 +27,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 			t.Parallel()
 			s := newSandbox(t)
 			check.OK(t, Check(t.Context(), s.db))
-			exec(t, s.db, row.statement)
+			pgtest.Exec(t, s.db, row.statement)
 			for by, err := range map[string]error{
 				"Check": Check(t.Context(), s.db), "Run": Relay{DB: s.db, Client: s.client}.Run(wait.Context(t)),
 			} {
@@ -46,9 +47,9 @@ func TestMissingRights(t *testing.T) {
 	u, err := url.Parse(s.url)
 	check.OK(t, err)
 	name := "app_" + strings.TrimPrefix(u.Path, "/")
-	exec(t, s.db, `CREATE ROLE `+name+` LOGIN`)
+	pgtest.Exec(t, s.db, `CREATE ROLE `+name+` LOGIN`)
 	u.User = url.User(name)
-	app := open(t, u.String())
+	app := pgtest.Open(t, u.String())
 	tx, err := app.BeginTx(t.Context(), nil)
 	check.OK(t, err)
 	for by, err := range map[string]error{
@@ -59,9 +60,9 @@ func TestMissingRights(t *testing.T) {
 		}
 	}
 	check.OK(t, tx.Rollback())
-	exec(t, s.db, `GRANT INSERT ON duefleet_outbox TO `+name)
-	exec(t, s.db, `GRANT USAGE ON SEQUENCE duefleet_outbox_seq TO `+name)
-	exec(t, s.db, `GRANT SELECT ON duefleet_outbox_schema TO `+name)
+	pgtest.Exec(t, s.db, `GRANT INSERT ON duefleet_outbox TO `+name)
+	pgtest.Exec(t, s.db, `GRANT USAGE ON SEQUENCE duefleet_outbox_seq TO `+name)
+	pgtest.Exec(t, s.db, `GRANT SELECT ON duefleet_outbox_schema TO `+name)
 	check.OK(t, Check(t.Context(), app))
 	tx, err = app.BeginTx(t.Context(), nil)
 	check.OK(t, err)
@@ -71,7 +72,7 @@ func TestMissingRights(t *testing.T) {
 	if err := relay.Run(wait.Context(t)); !errors.Is(err, ErrRights) {
 		t.Errorf("Run: %v, want %v", err, ErrRights)
 	}
-	exec(t, s.db, `GRANT SELECT, UPDATE, DELETE ON duefleet_outbox TO `+name)
+	pgtest.Exec(t, s.db, `GRANT SELECT, UPDATE, DELETE ON duefleet_outbox TO `+name)
 	s.relay(func(r *Relay) { r.DB = app })
 	s.drained()
 	s.is("o-1", true)
@@ -80,7 +81,7 @@ func TestMissingRights(t *testing.T) {
 // TestMigrateTwiceAtOnce: programs that start together all migrate.
 func TestMigrateTwiceAtOnce(t *testing.T) {
 	t.Parallel()
-	db := open(t, newDatabase(t))
+	db := pgtest.Open(t, pgtest.Database(t))
 	var migrating sync.WaitGroup
 	for range 4 {
 		migrating.Go(func() {
@@ -91,7 +92,7 @@ func TestMigrateTwiceAtOnce(t *testing.T) {
 	}
 	migrating.Wait()
 	check.OK(t, Check(t.Context(), db))
-	exec(t, db, `UPDATE duefleet_outbox_schema SET version = version + 1`)
+	pgtest.Exec(t, db, `UPDATE duefleet_outbox_schema SET version = version + 1`)
 	if err := Migrate(t.Context(), db); !errors.Is(err, ErrNewerSchema) {
 		t.Errorf("Migrate: %v, want %v", err, ErrNewerSchema)
 	}

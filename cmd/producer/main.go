@@ -58,7 +58,7 @@ Exit codes:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule, get or serve")
+			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule, get, serve or relay")
 		},
 	}
 	var conn connection
@@ -72,6 +72,7 @@ Exit codes:
 		rescheduleCommand(&conn),
 		getCommand(&conn),
 		serveCommand(&conn),
+		relayCommand(),
 		cli.VersionCommand("producer", conn.print),
 	)
 	cli.Complete(root, conn.completeTopics)

@@ -42,13 +42,20 @@ CREATE INDEX duefleet_outbox_order ON duefleet_outbox (topic, id, seq) WHERE fai
 
 -- The lock lasts until the transaction ends. Another transaction with the same topic and ID
 -- waits for it, and takes its number afterwards. So the numbers of an ID are in the order of
--- the commits. The notification wakes the relay at the commit.
+-- the commits.
+-- A relay that sleeps shares another lock. If the trigger can't have that one for a moment,
+-- it notifies: the commit wakes the relay. Notifications are dear, because PostgreSQL lets
+-- transactions that notify commit one after another.
 CREATE FUNCTION duefleet_outbox_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(NEW.topic || '/' || NEW.id, 0));
     NEW.seq := nextval((quote_ident(TG_TABLE_SCHEMA) || '.duefleet_outbox_seq')::regclass);
     NEW.inserted_at := clock_timestamp();
-    PERFORM pg_notify('duefleet_outbox', '');
+    IF pg_try_advisory_lock(hashtext('duefleet_outbox'), TG_RELID::int) THEN
+        PERFORM pg_advisory_unlock(hashtext('duefleet_outbox'), TG_RELID::int);
+    ELSE
+        PERFORM pg_notify('duefleet_outbox', '');
+    END IF;
     RETURN NEW;
 END
 $$;

@@ -87,7 +87,8 @@ func readRepository(t *testing.T) (repository, []page) {
 	}
 	// The tables of the outbox begin like metrics.
 	created := regexp.MustCompile(`(?m)^CREATE (?:TABLE|SEQUENCE) (\w+)`)
-	for _, name := range created.FindAllStringSubmatch(read(t, "outbox/postgres/001_outbox.sql"), -1) {
+	for _, name := range created.FindAllStringSubmatch(read(t, "outbox/postgres/001_outbox.sql")+
+		read(t, "outbox/postgres/002_inbox.sql"), -1) {
 		r.metrics[name[1]] = true
 	}
 	for what, n := range map[string]int{
@@ -205,6 +206,9 @@ func readMetrics(t *testing.T) map[string]bool {
 		Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`name\("(\w+)"\)`).FindAllStringSubmatch(read(t, "outbox/metrics.go"), -1) {
+		all["duefleet_outbox_"+m[1]] = true // of a module of its own
 	}
 	for _, rules := range []string{"duefleet.expected.yaml", "duefleet.rules.yaml"} {
 		for _, m := range regexp.MustCompile(`(?m)- record: (?:\w+:)?(\w+)$`).FindAllStringSubmatch(read(t,

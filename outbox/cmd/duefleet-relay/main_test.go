@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/duefleet/duefleet/outbox"
+	"github.com/duefleet/duefleet/outbox/internal/pgtest"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// programEnv is the environment variable that makes a process of this test binary the program.
+const programEnv = "DUEFLEET_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) != "" {
+		main()
+	}
+	pgtest.Main(m)
+}
+
+// program prepares a run of the program with only the given environment.
+func program(t *testing.T, log io.Writer, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append([]string{programEnv + "=1", "HOME=" + t.TempDir()}, env...)
+	cmd.Stderr = log
+	return cmd
+}
+
+// get returns the status and the body of a page of the admin server.
+func get(t *testing.T, addr, path string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(wait.Context(t), http.MethodGet, "http://"+addr+path, nil)
+	check.OK(t, err)
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	check.OK(t, err)
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	check.OK(t, err)
+	return response.StatusCode, string(content)
+}
+
+// TestTheProgram: it creates the tables, brings a row to Redis, sets a broken one aside, and
+// shows both. Without its Redis it isn't ready. At SIGTERM it exits with 0.
+func TestTheProgram(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnRedis(t)
+	redis := fixture.At(t, server.Addr(), "relayed")
+	redis.Serve(t, 2)
+	dir, log := t.TempDir(), &wait.Log{}
+	config, database := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "database")
+	check.OK(t, os.WriteFile(config, []byte("redis: {prefix: relayed}\n"), 0o600))
+	url := pgtest.Database(t)
+	check.OK(t, os.WriteFile(database, []byte(url+"\n"), 0o600))
+	cmd := program(t, log, []string{"DUEFLEET_REDIS_ADDRS=" + server.Addr()},
+		"--config", config, "--database-file", database, "--admin-listen", "127.0.0.1:0", "--migrate")
+	check.OK(t, cmd.Start())
+	line := regexp.MustCompile(`msg=relaying admin=(\S+)`)
+	wait.For(t, "the relay", func() bool { return line.MatchString(log.String()) })
+	addr := line.FindStringSubmatch(log.String())[1]
+
+	db := pgtest.Open(t, url)
+	pgtest.Exec(t, db, `INSERT INTO duefleet_outbox (topic, id, delay_ms) VALUES ('orders', 'good', 3600000),
+		('orders', 'bad', -1), ('unserved', 'waits', 0)`)
+	client, err := producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
+	check.OK(t, err)
+	wait.For(t, "the task", func() bool { _, err := client.Get(t.Context(), "orders", "good"); return err == nil })
+	for _, want := range []string{`duefleet_outbox_stored_total{action="schedule"} 1`,
+		`duefleet_outbox_stored_total{action="cancel"} 0`, "duefleet_outbox_failed_rows 1", "duefleet_outbox_waiting_rows 1",
+	} {
+		wait.For(t, want, func() bool {
+			_, body := get(t, addr, "/metrics")
+			return strings.Contains(body, want+"\n")
+		})
+	}
+	pgtest.Exec(t, db, `UPDATE duefleet_outbox SET inserted_at = now() - interval '1 hour' WHERE failed IS NULL`)
+	_, body := get(t, addr, "/metrics")
+	age := regexp.MustCompile(`(?m)^duefleet_outbox_oldest_waiting_seconds 3[67]\d\d(\.\d+)?$`)
+	check.Equal(t, "the age of the oldest row is an hour", age.MatchString(body), true)
+
+	status, body := get(t, addr, "/readyz")
+	check.Equal(t, "/readyz", fmt.Sprint(status, " ", body), "200 ready\ndatabase: ok\nredis: ok\n")
+	check.OK(t, server.Kill())
+	status, body = get(t, addr, "/readyz")
+	check.Equal(t, "the status without Redis", status, http.StatusServiceUnavailable)
+	check.Equal(t, "the first line", strings.SplitN(body, ": down (required): ", 2)[0], "not ready\ndatabase: ok\nredis")
+	check.OK(t, cmd.Process.Signal(syscall.SIGTERM))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the relay ended with %v:\n%s", err, log)
+	}
+}
+
+// TestWhatTheProgramNeeds: each mistake has one line, and no line has the password.
+func TestWhatTheProgramNeeds(t *testing.T) {
+	t.Parallel()
+	const secret = "hidden-word"
+	url := pgtest.Database(t)
+	env := func(value string) []string { return []string{databaseVar + "=" + value} }
+	for name, run := range map[string]struct {
+		env  []string
+		args []string
+		code int
+		want string
+	}{
+		"no database": {nil, nil, 2, "no database: set DUEFLEET_OUTBOX_DATABASE or --database-file to its URL"},
+		"both":        {env(url), []string{"--database-file", "f"}, 2, "only one may be given"},
+		"no file":     {nil, []string{"--database-file", "f"}, 1, "read --database-file: open f: no such file"},
+		"no URL":      {env("postgres://u:" + secret + "@h:port/"), nil, 1, "DUEFLEET_OUTBOX_DATABASE: cannot parse"},
+		"poll":        {env(url), []string{"--poll", "0s"}, 2, "--poll: must be above 0"},
+		"batch":       {env(url), []string{"--batch", "0"}, 2, "--batch: must be 1 or more"},
+		"no table":    {env(url), []string{"--admin-listen", "127.0.0.1:0"}, 1, outbox.ErrNoTable.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := &wait.Log{}
+			cmd := program(t, log, run.env, run.args...)
+			check.OK(t, cmd.Start())
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			_ = wait.Receive(t, "the end", ended)
+			check.Equal(t, "the exit code", cmd.ProcessState.ExitCode(), run.code)
+			text := log.String()
+			check.Equal(t, text, strings.Contains(text, run.want) && !strings.Contains(text, secret), true)
+		})
+	}
+}
