@@ -8,6 +8,7 @@ package console
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"html/template"
@@ -71,6 +72,7 @@ type Console struct {
 	examiner   *examiner // nil: none
 	signInForm *template.Template
 	handler    http.Handler
+	tls        *tls.Config // nil: no encryption
 	ln         net.Listener
 }
 
@@ -84,6 +86,12 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a,
 		store: cfg.Store, documents: cfg.Documents, file: cfg.File, readers: newReaders(), changes: newChanges(),
 		payloads: cfg.Settings.ShowPayloads}
+	if c.tls, err = cfg.Settings.TLS.Fresh("console.tls", cfg.Log); err != nil {
+		return nil, err
+	}
+	if host, _, _ := net.SplitHostPort(cfg.Settings.Listen); c.tls == nil && !loopback(host) {
+		cfg.Log.Warn("passwords and tokens travel unencrypted, unless a proxy in front adds TLS: console.tls")
+	}
 	c.reader = c.fleetReader()
 	if c.signInForm, err = parse("signin.html"); err != nil {
 		return nil, err
@@ -150,8 +158,24 @@ func (c *Console) Listen(ctx context.Context) error {
 	return nil
 }
 
+// Addr returns the bound address, once Listen has returned.
+func (c *Console) Addr() string { return c.ln.Addr().String() }
+
 // URL returns the address of the first page, once Listen has returned.
-func (c *Console) URL() string { return "http://" + c.ln.Addr().String() + "/" }
+func (c *Console) URL() string {
+	if c.tls != nil {
+		return "https://" + c.Addr() + "/"
+	}
+	return "http://" + c.Addr() + "/"
+}
+
+// serve serves until the server is shut down or the listener breaks.
+func (c *Console) serve(s *http.Server) error {
+	if c.tls == nil {
+		return s.Serve(c.ln)
+	}
+	return s.ServeTLS(c.ln, "", "")
+}
 
 // Run serves until ctx ends, and returns within two seconds then. If it can't write the end
 // of a change into the audit record, it takes five seconds more. It returns an error only if
@@ -161,6 +185,7 @@ func (c *Console) Run(ctx context.Context) error {
 	defer stop()
 	server := &http.Server{
 		Handler:           c.handler,
+		TLSConfig:         c.tls,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // its end ends the streams
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       readTimeout,
@@ -173,7 +198,7 @@ func (c *Console) Run(ctx context.Context) error {
 	working.Go(func() { c.readers.run(ctx) })
 	working.Go(func() { c.changes.run(ctx) })
 	broken := make(chan error, 1)
-	go func() { broken <- server.Serve(c.ln) }()
+	go func() { broken <- c.serve(server) }()
 	var err error
 	select {
 	case err = <-broken:
