@@ -56,8 +56,10 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 		}
 		docs = &opened
 	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c, err := console.New(console.Config{Settings: cfg.Console, Store: store, ReadOnly: readOnly, Documents: docs,
-		File: s.path, Version: cli.ReadBuild("scanner").Version, Log: log, Doctor: func(ctx context.Context) []doctor.Finding {
+		File: s.path, Version: cli.ReadBuild("scanner").Version, Log: log, Registerer: registry, Doctor: func(ctx context.Context) []doctor.Finding {
 			verb := &cobra.Command{}
 			verb.SetContext(ctx)
 			return examine(verb, s)
@@ -65,8 +67,6 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// It is always ready: while Redis is away, its pages say so.
 	health, err := telemetry.NewServer(telemetry.ServerConfig{Listen: cfg.Console.AdminListen,
 		Setting: "console.admin_listen", Registry: registry, Log: log})

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
@@ -35,7 +37,7 @@ const shutdownGrace = time.Second
 // readTimeout limits the time to read a request. Streams outlive it.
 const readTimeout = 10 * time.Second
 
-// Config configures a Console. Settings, Store and Log are required.
+// Config configures a Console. Settings, Store, Registerer and Log are required.
 type Config struct {
 	Settings config.Console
 	// Store has the fleet's data.
@@ -50,7 +52,9 @@ type Config struct {
 	ReadOnly bool
 	// Version is shown at the end of each page.
 	Version string
-	Log     *slog.Logger
+	// Registerer registers the metrics, duefleet_console_*.
+	Registerer prometheus.Registerer
+	Log        *slog.Logger
 }
 
 // Console is a web server for operators.
@@ -72,6 +76,7 @@ type Console struct {
 	examiner   *examiner // nil: none
 	signInForm *template.Template
 	handler    http.Handler
+	metrics    *metrics
 	tls        *tls.Config // nil: no encryption
 	ln         net.Listener
 }
@@ -91,6 +96,9 @@ func New(cfg Config) (*Console, error) {
 	}
 	if host, _, _ := net.SplitHostPort(cfg.Settings.Listen); c.tls == nil && !loopback(host) {
 		cfg.Log.Warn("passwords and tokens travel unencrypted, unless a proxy in front adds TLS: console.tls")
+	}
+	if c.metrics, err = newMetrics(cfg.Registerer, func() float64 { return float64(c.streams.Load()) }); err != nil {
+		return nil, err
 	}
 	c.reader = c.fleetReader()
 	if c.signInForm, err = parse("signin.html"); err != nil {
@@ -130,17 +138,17 @@ func New(cfg Config) (*Console, error) {
 	mux.HandleFunc("GET "+signInPath, c.showSignIn)
 	mux.HandleFunc("POST "+signInPath, c.signIn)
 	mux.HandleFunc("POST "+signOutPath, c.signOut)
-	c.handler = c.protect(mux)
+	c.handler = c.metrics.count(mux, c.protect(mux))
 	return c, nil
 }
 
 // fleetReader returns the reader of the whole fleet.
 func (c *Console) fleetReader() *reader {
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.reader(readEvery, func(ctx context.Context) (content, error) {
+	return c.readers.reader(readEvery, c.metrics.measured("fleet", func(ctx context.Context) (content, error) {
 		got, err := status.Read(ctx, "")
 		return content{Status: got}, err
-	})
+	}))
 }
 
 // Listen binds the address; the error says what to do if it is taken. Call it once, before

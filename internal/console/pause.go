@@ -93,7 +93,7 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 	}
 	e := bulk.Entry{By: whoOf(r).Name, Host: host(), Command: "topic " + verb + " --in-redis", Topic: v.Topic,
 		Filter: v.Reason}
-	if _, err := bulk.Audited(r.Context(), c.store, e, func() (bulk.Counts, error) {
+	if _, err := c.auditedAction(r.Context(), e, func() (bulk.Counts, error) {
 		return bulk.Counts{}, set()
 	}); err != nil {
 		c.fail(w, r, err)
