@@ -221,7 +221,7 @@ func (c *Console) changeReader(r *http.Request) *reader {
 		return c.reader
 	}
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.find("change "+one.Topic, readChangeEvery, c.metrics.measured("change", func(ctx context.Context) (got content, err error) {
+	return c.readers.find("change "+one.Topic, readChangeEvery, measured(c.metrics, "change", func(ctx context.Context) (got content, err error) {
 		got.Status, err = status.Read(ctx, one.Topic)
 		return got, err
 	}))

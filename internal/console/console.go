@@ -71,6 +71,7 @@ type Console struct {
 	payloads   bool // are shown
 	readers    *readers
 	reader     *reader // of the fleet
+	samples    samples
 	streams    atomic.Int64
 	changes    *changes
 	examiner   *examiner // nil: none
@@ -145,7 +146,7 @@ func New(cfg Config) (*Console, error) {
 // fleetReader returns the reader of the whole fleet.
 func (c *Console) fleetReader() *reader {
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.reader(readEvery, c.metrics.measured("fleet", func(ctx context.Context) (content, error) {
+	return c.readers.reader(readEvery, measured(c.metrics, "fleet", func(ctx context.Context) (content, error) {
 		got, err := status.Read(ctx, "")
 		return content{Status: got}, err
 	}))
@@ -204,6 +205,7 @@ func (c *Console) Run(ctx context.Context) error {
 	}
 	var working sync.WaitGroup
 	working.Go(func() { c.readers.run(ctx) })
+	working.Go(func() { c.sample(ctx) })
 	working.Go(func() { c.changes.run(ctx) })
 	broken := make(chan error, 1)
 	go func() { broken <- c.serve(server) }()

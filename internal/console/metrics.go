@@ -64,9 +64,8 @@ func (m *metrics) count(mux *http.ServeMux, next http.Handler) http.Handler {
 }
 
 // measured returns read with its time and its errors counted under a name.
-func (m *metrics) measured(name string, read func(context.Context) (content, error)) func(context.Context) (content,
-	error) {
-	return func(ctx context.Context) (content, error) {
+func measured[T any](m *metrics, name string, read func(context.Context) (T, error)) func(context.Context) (T, error) {
+	return func(ctx context.Context) (T, error) {
 		began := time.Now()
 		got, err := read(ctx)
 		m.seconds.WithLabelValues(name).Observe(time.Since(began).Seconds())

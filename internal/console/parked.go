@@ -114,7 +114,7 @@ func (p parkedChoice) flags() (text string) {
 func (c *Console) parkedReader(r *http.Request) *reader {
 	choice := parkedChoiceOf(r)
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.find(parkedKey+choice.query().Encode(), readParkedEvery, c.metrics.measured("parked", func(ctx context.Context) (got content,
+	return c.readers.find(parkedKey+choice.query().Encode(), readParkedEvery, measured(c.metrics, "parked", func(ctx context.Context) (got content,
 		err error) {
 		if choice.Topic != "" && task.CheckTopic(choice.Topic) != nil {
 			return got, fmt.Errorf("topic %q: %w", choice.Topic, task.ErrUnknownTopic)
