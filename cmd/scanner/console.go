@@ -59,7 +59,8 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c, err := console.New(console.Config{Settings: cfg.Console, Store: store, ReadOnly: readOnly, Documents: docs,
-		File: s.path, Version: cli.ReadBuild("scanner").Version, Log: log, Registerer: registry, Doctor: func(ctx context.Context) []doctor.Finding {
+		File: s.path, Version: cli.ReadBuild("scanner").Version, Log: log, Registerer: registry,
+		Doctor: func(ctx context.Context) []doctor.Finding {
 			verb := &cobra.Command{}
 			verb.SetContext(ctx)
 			return examine(verb, s)

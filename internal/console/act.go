@@ -221,10 +221,11 @@ func (c *Console) changeReader(r *http.Request) *reader {
 		return c.reader
 	}
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.find("change "+one.Topic, readChangeEvery, measured(c.metrics, "change", func(ctx context.Context) (got content, err error) {
+	read := func(ctx context.Context) (got content, err error) {
 		got.Status, err = status.Read(ctx, one.Topic)
 		return got, err
-	}))
+	}
+	return c.readers.find("change "+one.Topic, readChangeEvery, measured(c.metrics, "change", read))
 }
 
 // change shows one change, running or ended.

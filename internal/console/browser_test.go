@@ -207,7 +207,8 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 	axe, err := os.ReadFile("testdata/axe.min.js")
 	check.OK(t, err)
 	pages := []struct{ name, path, shows string }{
-		{"overview", "/", "#topic-orders"}, {"topic", "/topic/invoices.monthly", "#shard-0"}, {"last-hour", "/topic/orders", ".pace"},
+		{"overview", "/", "#topic-orders"}, {"topic", "/topic/invoices.monthly", "#shard-0"},
+		{"last-hour", "/topic/orders", ".pace"},
 		{"fleet", "/fleet", "#member-one"}, {"pause", "/topic/orders/pause", "#until"},
 		{"tasks", "/tasks?topic=invoices.monthly&id=3", "#search"}, {"task", "/task?topic=orders&id=a", ".facts"},
 		{"hostile", "/task?topic=sessions&id=" + url.QueryEscape(hostileID), ".facts"},

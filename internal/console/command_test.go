@@ -24,8 +24,8 @@ func TestTheCommandEndsWithStreamsOpen(t *testing.T) {
 	program := scannerProgram(t)
 	r := fixture.New(t)
 	r.Serve(t, 1)
-	config := writeFile(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\nconsole: {listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0'}\n", r.Addr,
-		r.Prefix))
+	config := writeFile(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n"+
+		"console: {listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0'}\n", r.Addr, r.Prefix))
 	cmd := exec.Command(program, "console", "--config", config)
 	out, err := cmd.StdoutPipe()
 	check.OK(t, err)

@@ -77,7 +77,8 @@ func measured[T any](m *metrics, name string, read func(context.Context) (T, err
 }
 
 // auditedAction does an action with its entry in the audit record, and counts it.
-func (c *Console) auditedAction(ctx context.Context, e bulk.Entry, do func() (bulk.Counts, error)) (bulk.Counts, error) {
+func (c *Console) auditedAction(ctx context.Context, e bulk.Entry, do func() (bulk.Counts, error)) (bulk.Counts,
+	error) {
 	n, err := bulk.Audited(ctx, c.store, e, do)
 	outcome := "done"
 	if err != nil {

@@ -82,7 +82,7 @@ func TestTheConsolesMetrics(t *testing.T) {
 	documented(t, got)
 }
 
-// documented checks that series are those of the metrics that the page names.
+// documented checks that the page names exactly the metrics of series.
 func documented(t *testing.T, series map[string]float64) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/console.md")

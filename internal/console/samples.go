@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// sampleEvery is the time between two samples, whether somebody looks or not. What
-	// scanners report is about the last minute, so samples miss nothing.
+	// sampleEvery is the time between two samples, whether somebody looks or not. Reports of
+	// scanners are about the last minute, so samples miss nothing.
 	sampleEvery = 30 * time.Second
 	// sampleLimit limits the reading of one sample.
 	sampleLimit = 10 * time.Second
@@ -70,14 +70,14 @@ func (s *samples) add(newest sample) {
 	s.taken = slices.DeleteFunc(s.taken, func(old sample) bool { return newest.at.Sub(old.at) > samplesLast })
 }
 
-// point is what one sample says about a topic.
+// point has the measure of one topic in one sample.
 type point struct {
 	At time.Time
 	measure
 }
 
-// of returns the samples of a topic in the hour before now, and when the first sample of all
-// was taken: zero if there is none.
+// of returns the samples of a topic in the hour before now. since is the time of the first
+// sample that is kept, zero if there is none.
 func (s *samples) of(topic string, now time.Time) (points []point, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

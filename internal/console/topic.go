@@ -38,7 +38,7 @@ type topicContent struct {
 func (c *Console) topicReader(r *http.Request) *reader {
 	name, w := r.PathValue("topic"), windowOf(r.FormValue("window"))
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.find(w.name+" "+name, readTopicEvery, measured(c.metrics, "topic", func(ctx context.Context) (got content, err error) {
+	read := func(ctx context.Context) (got content, err error) {
 		if task.CheckTopic(name) != nil {
 			return got, fmt.Errorf("topic %q: %w", name, task.ErrUnknownTopic)
 		}
@@ -46,7 +46,8 @@ func (c *Console) topicReader(r *http.Request) *reader {
 			got.About, err = readTopic(ctx, c.store.Topic(name), got.Topics[0].Polled, w)
 		}
 		return got, err
-	}))
+	}
+	return c.readers.find(w.name+" "+name, readTopicEvery, measured(c.metrics, "topic", read))
 }
 
 // readTopic reads what a status lacks. shards is the number of shards that are polled.

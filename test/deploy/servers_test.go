@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -39,9 +38,12 @@ func manifestsNamed(t *testing.T, manifests, name string) map[string]string {
 
 // withServer returns the arguments that add a server to the chart, with all its parts.
 func withServer(part string, more ...string) []string {
-	return append([]string{"--set", part + ".enabled=true", "--set", part + ".tls.secretName=duefleet-tls", "--set",
-		fmt.Sprintf("%s.ingress.enabled=true,%[1]s.ingress.host=duefleet.example.com,%[1]s.ingress.tlsSecretName=front", part),
-		"--set", part + ".secret.keys.redisUsername=redis-username,serviceMonitor.enabled=true"}, more...)
+	args := []string{"--set", "serviceMonitor.enabled=true"}
+	for _, value := range []string{"enabled=true", "tls.secretName=duefleet-tls", "ingress.enabled=true",
+		"ingress.host=duefleet.example.com", "ingress.tlsSecretName=front", "secret.keys.redisUsername=redis-username"} {
+		args = append(args, "--set", part+"."+value)
+	}
+	return append(args, more...)
 }
 
 // TestChartOfServers: each is off by default. All its manifests match their schemas, and

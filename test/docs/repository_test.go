@@ -18,6 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/consumer"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/console"
 	"github.com/duefleet/duefleet/internal/httpapi"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -198,6 +200,11 @@ func readMetrics(t *testing.T) map[string]bool {
 	if _, err := httpapi.New(httpapi.Config{
 		Listen: "127.0.0.1:0", Tasks: client, Batches: client, MaxPayload: 1, Registerer: all,
 		Log: slog.New(slog.DiscardHandler),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := console.New(console.Config{
+		Settings: config.Defaults().Console, Registerer: all, Log: slog.New(slog.DiscardHandler),
 	}); err != nil {
 		t.Fatal(err)
 	}
