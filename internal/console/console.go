@@ -95,9 +95,6 @@ func New(cfg Config) (*Console, error) {
 	if c.tls, err = cfg.Settings.TLS.Fresh("console.tls", cfg.Log); err != nil {
 		return nil, err
 	}
-	if host, _, _ := net.SplitHostPort(cfg.Settings.Listen); c.tls == nil && !loopback(host) {
-		cfg.Log.Warn("passwords and tokens travel unencrypted, unless a proxy in front adds TLS: console.tls")
-	}
 	if c.metrics, err = newMetrics(cfg.Registerer, func() float64 { return float64(c.streams.Load()) }); err != nil {
 		return nil, err
 	}
@@ -164,6 +161,9 @@ func (c *Console) Listen(ctx context.Context) error {
 		return fmt.Errorf("console.listen %s: %w", c.listen, err)
 	}
 	c.ln = ln
+	if host, _, _ := net.SplitHostPort(c.listen); c.tls == nil && !loopback(host) {
+		c.log.WarnContext(ctx, "passwords and tokens travel unencrypted, unless a proxy in front adds TLS: console.tls")
+	}
 	return nil
 }
 

@@ -29,7 +29,8 @@ func TestAnUnencryptedConsole(t *testing.T) {
 	one := serve(t, fixture.New(t).Store, Config{Settings: s})
 	contains(t, one.log.String(), "passwords and tokens travel unencrypted")
 	s.TLS.CertFile, s.TLS.KeyFile = "/nowhere/tls.crt", "/nowhere/tls.key"
-	_, err := New(Config{Settings: s, Store: one.console.store, Registerer: prometheus.NewRegistry(), Log: one.console.log})
+	_, err := New(Config{Settings: s, Store: one.console.store, Log: one.console.log,
+		Registerer: prometheus.NewRegistry()})
 	if err == nil || !strings.Contains(err.Error(), "console.tls: ") {
 		t.Errorf("%v, want an error about console.tls", err)
 	}

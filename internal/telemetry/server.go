@@ -61,7 +61,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{addr: cfg.Listen, setting: cfg.Setting, log: cfg.Log, http: httpServer(cfg, h), grace: shutdownGrace}, nil
+	return &Server{addr: cfg.Listen, setting: cfg.Setting, log: cfg.Log, http: httpServer(cfg, h),
+		grace: shutdownGrace}, nil
 }
 
 // Listen binds the address, so that a start fails early if the port is taken; the error

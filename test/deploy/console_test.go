@@ -41,7 +41,7 @@ func signIn(t *testing.T, at, user, password string) *visitor {
 // sees checks that a page has one text and not another.
 func (v *visitor) sees(path, want, not string) {
 	v.t.Helper()
-	resp, err := v.client.Get(v.at + path) //nolint:noctx // the server ends with the test
+	resp, err := v.client.Get(v.at + path)
 	check.OK(v.t, err)
 	v.holds(path, resp, want, not)
 }
@@ -53,7 +53,7 @@ func (v *visitor) posts(path string, values ...string) {
 	for i := 0; i+1 < len(values); i += 2 {
 		form.Set(values[i], values[i+1])
 	}
-	resp, err := v.client.PostForm(v.at+path, form) //nolint:noctx // as above
+	resp, err := v.client.PostForm(v.at+path, form)
 	check.OK(v.t, err)
 	v.holds(path, resp, "", "NOPERM")
 }
