@@ -1,6 +1,9 @@
 package console
 
 import (
+	"crypto/tls"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +21,26 @@ func TestANewCertificate(t *testing.T) {
 		s.TLS.CertFile, s.TLS.KeyFile = cert, key
 		return serve(t, fixture.New(t).Store, Config{Settings: s}).console.URL()
 	})
+}
+
+// TestStreamsOverHTTP2 outlive the limit for writing an event.
+func TestStreamsOverHTTP2(t *testing.T) {
+	t.Parallel()
+	cfg := settings()
+	cfg.TLS.CertFile, cfg.TLS.KeyFile = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
+	trusted := servertest.WriteCertificate(t, cfg.TLS.CertFile, cfg.TLS.KeyFile)
+	s := serve(t, fixture.New(t).Store, Config{Settings: cfg})
+	s.client.Transport = &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: trusted}}
+	lines := s.events(t.Context(), "/stream/parked") // the console reads it every ten seconds
+	for events := 0; events < 6; {
+		line, open := <-lines
+		if !open {
+			t.Fatalf("the stream ended after %d events", events)
+		}
+		if strings.HasPrefix(line, "event: ") {
+			events++
+		}
+	}
 }
 
 // TestAnUnencryptedConsole of other machines is in the log. A certificate that can't be read

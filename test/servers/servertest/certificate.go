@@ -38,8 +38,8 @@ func Certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// writeCertificate writes such a certificate and its key to two files in PEM.
-func writeCertificate(t testing.TB, cert, key string) *x509.CertPool {
+// WriteCertificate writes such a certificate and its key to two files in PEM.
+func WriteCertificate(t testing.TB, cert, key string) *x509.CertPool {
 	t.Helper()
 	made, pool := Certificate(t)
 	der, err := x509.MarshalPKCS8PrivateKey(made.PrivateKey)
@@ -54,7 +54,7 @@ func writeCertificate(t testing.TB, cert, key string) *x509.CertPool {
 func TakesNewCertificate(t testing.TB, serve func(cert, key string) (url string)) {
 	t.Helper()
 	cert, key := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
-	trusted := writeCertificate(t, cert, key)
+	trusted := WriteCertificate(t, cert, key)
 	url := serve(cert, key)
 	ask := func() error {
 		client := &http.Client{Transport: &http.Transport{
@@ -69,6 +69,6 @@ func TakesNewCertificate(t testing.TB, serve func(cert, key string) (url string)
 		return err
 	}
 	check.OK(t, ask())
-	trusted = writeCertificate(t, cert, key)
+	trusted = WriteCertificate(t, cert, key)
 	wait.For(t, "the new certificate", func() bool { return ask() == nil })
 }
