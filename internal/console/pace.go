@@ -1,13 +1,17 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
-// The size of a sparkline, in units of its SVG.
 const (
+	// maxGap is the longest time between two points that a line joins.
+	maxGap = 4 * sampleEvery
+	// The size of a sparkline, in units of its SVG.
 	sparkWidth  = 60
 	sparkHeight = 16
 )
@@ -106,10 +110,10 @@ func (c curve) path(most float64) string {
 		if most > 0 {
 			y -= value / most * float64(c.height-2)
 		}
-		if p.At.Sub(before) > 2*sampleEvery {
-			fmt.Fprintf(&out, "M%.1f %.1fh0", x, y) // h0 shows a point without neighbours
+		if p.At.Sub(before) > maxGap {
+			fmt.Fprintf(&out, "M%.0f %.0fh0", x, y) // h0 shows a point without neighbours
 		} else {
-			fmt.Fprintf(&out, "L%.1f %.1f", x, y)
+			fmt.Fprintf(&out, "L%.0f %.0f", x, y)
 		}
 		before = p.At
 	}
@@ -123,6 +127,10 @@ type spark struct {
 }
 
 func newSpark(points []point, now time.Time) spark {
-	c := curve{points, now, sparkWidth, sparkHeight, func(m measure) float64 { return m.PerSecond }, true}
+	var peaks []point // of each two points, because every event has the charts of all topics
+	for pair := range slices.Chunk(points, 2) {
+		peaks = append(peaks, slices.MaxFunc(pair, func(a, b point) int { return cmp.Compare(a.PerSecond, b.PerSecond) }))
+	}
+	c := curve{peaks, now, sparkWidth, sparkHeight, func(m measure) float64 { return m.PerSecond }, true}
 	return spark{sparkWidth, sparkHeight, c.path(c.max()), paceWords(points)}
 }

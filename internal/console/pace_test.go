@@ -74,9 +74,9 @@ func TestPace(t *testing.T) {
 	check.Equal(t, "words", v.Charts[0].Text, "Forwarded in the last hour: 5/s at last, 0/s at least, 20/s at most.")
 	check.Equal(t, "words", v.Charts[1].Text,
 		"Late in the last hour: p50 1 s at last, 2 s at most; p99 1 s at last, 4 s at most.")
-	check.Equal(t, "forwarded", v.Charts[0].Lines[0].Path, "M360.0 60.0h0L366.0 1.0M708.0 119.0h0L714.0 89.5")
-	check.Equal(t, "p99", v.Charts[1].Lines[1].Path, "M360.0 60.0h0L366.0 1.0M714.0 89.5h0")
-	check.Equal(t, "spark", newSpark(points[:2], now).Path, "M30.0 8.0h0L30.5 1.0")
+	check.Equal(t, "forwarded", v.Charts[0].Lines[0].Path, "M360 60h0L366 1M708 119h0L714 90")
+	check.Equal(t, "p99", v.Charts[1].Lines[1].Path, "M360 60h0L366 1M714 90h0")
+	check.Equal(t, "spark", newSpark(points, now).Path, "M30 1h0M60 12h0")
 	if v = newPaceView(points, now.Add(-samplesLast), now); !v.Since.IsZero() {
 		t.Errorf("it says that it knows since %s, and knows the whole hour", v.Since)
 	}

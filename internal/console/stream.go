@@ -28,7 +28,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, t *template.Tem
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies pass each event on at once
 	to := http.NewResponseController(w)
-	_ = to.SetWriteDeadline(time.Time{}) // the server has one for pages
+	_ = to.SetWriteDeadline(time.Time{})      // the server has one for pages
 	_, _ = w.Write([]byte("retry: 1000\n\n")) // the browser connects again a second after the stream ends
 	sent := uint64(0)
 	for {
