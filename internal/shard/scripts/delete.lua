@@ -16,8 +16,10 @@ if now > whole('not_after', ARGV[2]) then return {'late', now} end
 may(KEYS[1], 'ZREM')
 may(KEYS[2], 'HDEL')
 may(KEYS[4], 'SADD')
-local refused = other_term(KEYS[3], ARGV[4]) or fenced(KEYS[3], KEYS[4], ARGV[1])
-if refused then return refused end
+local other = other_term(KEYS[3], ARGV[4])
+if other then return other end
+local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
+if moved then return moved end
 local at, answer = math.max(now, last_cancel), {'ok'}
 if at > last_cancel then redis.call('HSET', KEYS[3], 'cancelled', at) end
 for i = 5, #ARGV do

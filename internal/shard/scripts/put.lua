@@ -53,8 +53,10 @@ may(KEYS[2], 'HSET')
 may(KEYS[4], 'SADD')
 if mode == 'old' then may(KEYS[4], 'SISMEMBER') end
 may(KEYS[5], 'SPUBLISH')
-local refused = other_term(KEYS[3], ARGV[6]) or fenced(KEYS[3], KEYS[4], placement)
-if refused then return refused end
+local other = other_term(KEYS[3], ARGV[6])
+if other then return other end
+local moved = fenced(KEYS[3], KEYS[4], placement)
+if moved then return moved end
 
 local scores, records, put, first, fresh = {}, {}, {}, math.huge, {}
 local scheduled, at = struct.pack('>I6', math.max(now, last_cancel, cancelled)) .. op, 0
