@@ -69,7 +69,7 @@ type lifecycle interface {
 	// serve serves a topic until working ends; mu is held.
 	serve(working context.Context, doc config.Document) *served
 	// retire ends a topic that is no longer served, in the background.
-	retire(ctx context.Context, v *served)
+	retire(v *served)
 	// report takes the index in force, the errors by topic, and the digests of the
 	// documents in force by topic. It is called after each snapshot, and when other
 	// documents come into force; mu is held.
@@ -308,7 +308,7 @@ func (r *reloader) reap(ctx context.Context) {
 		}
 		delete(r.topics, name)
 		r.log.InfoContext(ctx, "topic removed", "topic", name)
-		r.of.retire(ctx, v)
+		r.of.retire(v)
 	}
 }
 

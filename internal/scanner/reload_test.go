@@ -41,7 +41,7 @@ func (r *reloading) serve(_ context.Context, doc config.Document) *served {
 	return &served{topic: r.scanner.newTopic(doc)}
 }
 
-func (r *reloading) retire(_ context.Context, v *served) { r.retired = append(r.retired, v.topic.name) }
+func (r *reloading) retire(v *served) { r.retired = append(r.retired, v.topic.name) }
 
 func (r *reloading) report(_ uint64, errs, _ map[string]string) { r.reported = maps.Clone(errs) }
 

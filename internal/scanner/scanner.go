@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -88,8 +87,9 @@ type Scanner struct {
 	moving   reshard.Step  // shared by all topics
 	quiet    time.Duration // defaultQuiet, except in tests
 	started  time.Time
-	support  errgroup.Group // what serves until over is closed
-	over     chan struct{}  // closed when serving ends, the last thing of all
+	support  errgroup.Group // what serves until serving ends
+	// serving returns a context that ends when serving does, the last thing of all. Run sets it.
+	serving  func() (context.Context, context.CancelFunc)
 	stopping atomic.Bool
 }
 
@@ -103,7 +103,7 @@ func New(cfg Config) (*Scanner, error) {
 		cfg.Moving = cfg.Store
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes),
-		moving: reshard.NewStep(), quiet: defaultQuiet, over: make(chan struct{}), routers: router.New(cfg.Store)}
+		moving: reshard.NewStep(), quiet: defaultQuiet, routers: router.New(cfg.Store)}
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
@@ -169,9 +169,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 		return err
 	}
 	s.started = time.Now()
-	stopServing := sync.OnceFunc(func() { close(s.over) })
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
-	serving, _ := s.serving(ctx)
+	s.serving = func() (context.Context, context.CancelFunc) { return context.WithCancel(serving) }
 	working, stopWorking := context.WithCancel(ctx) // claiming ends with it
 	defer stopWorking()
 	watching := &errgroup.Group{}
@@ -209,20 +209,6 @@ func (s *Scanner) Run(ctx context.Context) error {
 	})
 	s.log.InfoContext(ctx, "scanner stopped")
 	return err
-}
-
-// serving returns a context that ends when serving does, and not with ctx.
-func (s *Scanner) serving(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.support.Go(func() error {
-		defer cancel()
-		select {
-		case <-s.over:
-		case <-ctx.Done():
-		}
-		return nil
-	})
-	return ctx, cancel
 }
 
 // report notes in Consul which documents are in force.
@@ -277,9 +263,9 @@ func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error 
 }
 
 // retire ends a topic that is no longer served, in the background.
-func (s *Scanner) retire(ctx context.Context, v *served) {
+func (s *Scanner) retire(v *served) {
 	s.support.Go(func() error {
-		ctx, cancel := s.serving(ctx)
+		ctx, cancel := s.serving()
 		defer cancel()
 		return s.endTopic(ctx, v)
 	})

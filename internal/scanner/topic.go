@@ -237,7 +237,7 @@ func (s *Scanner) serve(working context.Context, doc config.Document) *served {
 	v := &served{topic: s.newTopic(doc), done: make(chan struct{})}
 	working, v.stop = context.WithCancel(working)
 	var serving context.Context
-	serving, v.end = s.serving(working)
+	serving, v.end = s.serving()
 	v.background.Go(func() error { return v.topic.publisher.Run(serving) })
 	v.background.Go(func() error { v.topic.settler.run(serving); return nil })
 	s.support.Go(v.background.Wait)
