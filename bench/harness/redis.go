@@ -56,6 +56,19 @@ func (r *Redis) CPU(ctx context.Context) (time.Duration, error) {
 	return time.Duration(total * float64(time.Second)), nil
 }
 
+// Connections returns the number of connections, including the harness's.
+func (r *Redis) Connections(ctx context.Context) (int, error) {
+	info, err := r.Info(ctx, "clients")
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(info["connected_clients"])
+	if err != nil {
+		return 0, fmt.Errorf("info clients: %w", err)
+	}
+	return n, nil
+}
+
 // Data returns the memory used by the keys, in bytes: used_memory without the buffers of
 // clients, of the append-only file, and other temporary memory.
 func (r *Redis) Data(ctx context.Context) (int64, error) {

@@ -19,7 +19,7 @@ const (
 func idle() Measure {
 	of := func(shards int) string { return fmt.Sprintf("duefleet, 3 scanners, M = %d", shards) }
 	return Measure{
-		Name: "idle", Title: "nothing to do", Takes: 27 * time.Second,
+		Name: "idle", Title: "nothing to do", Takes: 27 * time.Second, Once: true,
 		Goals: []report.Goal{{Subject: of(64), Name: membersCPU, AtMost: 1}, {Subject: of(4), Name: membersCPU, AtMost: 1}},
 		Notes: []string{
 			"CPU is in % of one core, for all three scanners together and for Redis's main thread",
@@ -100,4 +100,54 @@ func snapshot(ctx context.Context, r *harness.Redis, pids []int) (moment, error)
 	}
 	redis, err := r.CPU(ctx)
 	return moment{time.Now(), harness.Total(calls), redis, members}, err
+}
+
+// asleep measures a fleet with many topics in which nothing is due. The topics fall asleep
+// within the first half minute.
+func asleep() Measure {
+	const many, rss, connections = "duefleet, 1,000 topics", "MB of a scanner", "Redis connections of a scanner"
+	return Measure{
+		Name: "asleep", Title: "1,000 topics with nothing to do, M = 4 each, 3 scanners", Takes: 60 * time.Second,
+		Once: true,
+		Goals: []report.Goal{
+			{Subject: many, Name: membersCPU, AtMost: 4}, {Subject: many, Name: redisCPU, AtMost: 1},
+			{Subject: many, Name: innerCommands, AtMost: 400}, {Subject: many, Name: rss, AtMost: 120},
+			{Subject: many, Name: connections, AtMost: 20},
+		},
+		Notes: []string{
+			"Measured from 30 s after the scanners are ready, in % of one core: all three scanners, and Redis's main thread",
+			"Memory is the resident set of the scanner that has most",
+		},
+		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
+			before, err := r.Redis.Connections(ctx)
+			if err != nil {
+				return err
+			}
+			f, err := r.StartFleet(ctx, harness.FleetConfig{Topics: 1000})
+			if err != nil {
+				return err
+			}
+			if err := harness.Sleep(ctx, r.Span(30*time.Second)); err != nil {
+				return err
+			}
+			if err := resting(ctx, r, s, many, f.PIDs(), 12*time.Second); err != nil {
+				return err
+			}
+			var most int64
+			for _, pid := range f.PIDs() {
+				bytes, err := harness.RSS(pid)
+				if err != nil {
+					return err
+				}
+				most = max(most, bytes)
+			}
+			s.Add(many, rss, float64(most)/1e6)
+			after, err := r.Redis.Connections(ctx)
+			if err != nil {
+				return err
+			}
+			s.Add(many, connections, float64(after-before)/float64(len(f.PIDs())))
+			return f.Stop()
+		},
+	}
 }
