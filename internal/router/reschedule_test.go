@@ -90,7 +90,8 @@ func reschedules(c *sandbox, ids []string) (moved []string, do func(r *Router) [
 	var moves []Move
 	for _, id := range ids {
 		moved = append(moved, id, "absent "+id, id)
-		moves = append(moves, Move{id, task.In(time.Hour)}, Move{"absent " + id, task.Now()}, Move{id, task.In(2 * time.Hour)})
+		moves = append(moves, Move{id, task.In(time.Hour)}, Move{"absent " + id, task.Now()},
+			Move{id, task.In(2 * time.Hour)})
 	}
 	return moved, func(r *Router) []Scheduled { return r.RescheduleMany(c.ctx(), moves, task.DefaultMaxPayload) }
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
@@ -34,72 +35,103 @@ type MoveResult struct {
 	// ErrUnraised, or Redis's. With a Retiming it may be ErrChanged, ErrLeased, ErrParked
 	// or ErrDue too.
 	Err error
+	// Unsent: no script had this move, because an earlier script ended with Err.
+	Unsent bool
 }
 
 const (
 	// movesAtOnce is how many tasks one script moves, and moveBytes how many bytes of their
-	// records. The script ends with the task that reaches it.
+	// records it reads. The script ends with the task that reaches it.
 	movesAtOnce = 500
 	moveBytes   = 1 << 20
 )
 
-// moveBatch has the moves that may share a script. It names them by their indexes.
+// moveBatch has the moves without a result that may share a script.
 type moveBatch struct {
-	shard          int
-	moving, retime bool
-	term           Term
+	shard int
+	todo  []int // their indexes
+	sent  int   // how many of todo a script had, from the first
+	short error // matches task.ErrReplicas: an earlier script waited for replicas in vain
+}
+
+// batchesOf groups moves by what a script takes only once. All moves of one ID must share it.
+func batchesOf(moves []Move) (all []*moveBatch) {
+	type key struct {
+		shard          int
+		moving, retime bool
+		term           Term
+	}
+	by := map[key]*moveBatch{}
+	for i := range moves {
+		m := &moves[i]
+		k := key{m.Shard, m.Moving, m.Retime != nil, m.Term}
+		if by[k] == nil {
+			by[k] = &moveBatch{shard: m.Shard}
+			all = append(all, by[k])
+		}
+		by[k].todo = append(by[k].todo, i)
+	}
+	return all
+}
+
+// end gives the moves without a result an error.
+func (b *moveBatch) end(err error, results []MoveResult) {
+	for n, i := range b.todo {
+		results[i] = MoveResult{Err: err, Unsent: n >= b.sent}
+	}
+	b.todo = nil
 }
 
 // Reschedule gives tasks new due times. It sends one script for each 500 or so of a shard,
 // and the scripts for several shards in one round trip. The results are in the order of the moves.
-// Moves of one ID are carried out in their order.
+// Moves of one ID are carried out in their order. Once Redis can't be reached or doesn't
+// answer, Reschedule sends nothing more.
 func (t *Topic) Reschedule(ctx context.Context, p Placement, deadline int64, moves []Move) []MoveResult {
-	left, placement := map[moveBatch][]int{}, p.String()
-	for i := range moves {
-		m := &moves[i]
-		b := moveBatch{m.Shard, m.Moving, m.Retime != nil, m.Term}
-		left[b] = append(left[b], i)
-	}
-	results := make([]MoveResult, len(moves))
-	for len(left) > 0 {
-		var batches []moveBatch
-		var calls []luascript.Call
-		for b, todo := range left {
-			batches, calls = append(batches, b), append(calls, t.moveCall(placement, deadline, moves, todo))
+	results, placement := make([]MoveResult, len(moves)), p.String()
+	var away error
+	for left := batchesOf(moves); len(left) > 0; {
+		calls := make([]luascript.Call, len(left))
+		for n, b := range left {
+			calls[n] = t.moveCall(placement, deadline, moves, b)
 		}
 		for n, reply := range t.store.scripts.RunAll(ctx, calls) {
-			b := batches[n]
-			if left[b] = t.moved(reply, b.shard, left[b], results); len(left[b]) == 0 {
-				delete(left, b)
+			if err := t.moved(reply, left[n], results); errors.Is(luascript.Unasked(err), task.ErrUnavailable) {
+				away = err
 			}
 		}
+		if away = cmp.Or(away, ctx.Err()); away != nil {
+			for _, b := range left {
+				b.end(away, results)
+			}
+		}
+		left = slices.DeleteFunc(left, func(b *moveBatch) bool { return len(b.todo) == 0 })
 	}
 	return results
 }
 
-// moved reads the results of the first moves in todo, and returns the rest. If the call
-// failed, all of them get its error.
-func (t *Topic) moved(reply luascript.Reply, shard int, todo []int, results []MoveResult) (left []int) {
+// moved reads the results of the first moves of a batch. If the script failed, the batch
+// ends with its error, which moved returns.
+func (t *Topic) moved(reply luascript.Reply, b *moveBatch, results []MoveResult) error {
 	_, rest, err := answer(reply)
 	n := rest.Left()
-	if n > len(todo) || n == 0 && (err == nil || errors.Is(err, task.ErrReplicas)) {
-		err = fmt.Errorf("script answered %d due times for %d tasks", n, len(todo))
+	if n > b.sent || n == 0 && (err == nil || errors.Is(err, task.ErrReplicas)) {
+		err = fmt.Errorf("script answered %d due times for %d tasks", n, b.sent)
 	}
-	err = wrapIf(err, "reschedule in shard %d of topic %s", shard, t.name)
+	err = wrapIf(err, "reschedule in shard %d of topic %s", b.shard, t.name)
 	if err != nil && !errors.Is(err, task.ErrReplicas) {
-		for _, i := range todo {
-			results[i].Err = err
-		}
-		return nil
+		b.end(err, results)
+		return err
 	}
-	for _, i := range todo[:n] {
+	b.short = cmp.Or(b.short, err)
+	for _, i := range b.todo[:n] {
 		if due := rest.Int(); due > 0 {
-			results[i] = MoveResult{due, err}
+			results[i] = MoveResult{Due: due, Err: b.short}
 		} else {
 			results[i].Err = cmp.Or(rest.Err(), t.unmoved(due))
 		}
 	}
-	return todo[n:]
+	b.todo, b.sent = b.todo[n:], b.sent-n
+	return nil
 }
 
 // unmoved returns the error for the answer about a task that stays as it is.
@@ -122,24 +154,28 @@ func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Mo
 	return r.Due, r.Err
 }
 
-// moveCall returns the call for the first of some moves that may share a script.
-func (t *Topic) moveCall(placement string, deadline int64, moves []Move, todo []int) luascript.Call {
-	first := &moves[todo[0]]
-	s := t.Shard(first.Shard)
+// moveCall returns the call for the first moves of a batch. After a wait for replicas in
+// vain it doesn't wait again: each wait takes a second.
+func (t *Topic) moveCall(placement string, deadline int64, moves []Move, b *moveBatch) luascript.Call {
+	s, first := t.Shard(b.shard), &moves[b.todo[0]]
 	call := luascript.Call{Script: "reschedule", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(),
 		Args: []any{placement, first.Moving, luascript.DeadlineArg{}, first.Term.String(), moveBytes}}
 	if first.Retime != nil {
 		call.Script = "retime"
 	}
+	if b.short != nil {
+		call.ReplicasKey = ""
+	}
 	bytes := 0
-	for _, i := range todo[:min(len(todo), movesAtOnce)] {
+	for n, i := range b.todo[:min(len(b.todo), movesAtOnce)] {
 		m, fallback := &moves[i], ""
 		if m.Fallback != nil {
 			fallback = m.Fallback.raw
 		}
-		if bytes += len(fallback); bytes > moveBytes && m != first {
+		if bytes += len(fallback); bytes > moveBytes && n > 0 {
 			break
 		}
+		b.sent = max(b.sent, n+1)
 		call.Args = append(call.Args, string(m.Op), m.ID, whenArg(m.When), fallback)
 		if m.Retime != nil {
 			call.Args = append(call.Args, string(m.Retime.Seen.Op), m.Retime.Seen.Attempts, m.Retime.Now)

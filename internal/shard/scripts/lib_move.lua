@@ -23,22 +23,27 @@ local function move(each, change)
     return fallback
   end
 
-  local answer, head, first, written = {'ok'}, nil, math.huge, 0
+  -- refusal comes before the first write.
+  local function refusal()
+    if now > not_after then return {'late', now} end
+    may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD', 'ZSCORE')
+    may(KEYS[2], 'HSET')
+    may(KEYS[4], 'SISMEMBER', 'SADD')
+    may(KEYS[5], 'SPUBLISH')
+    return other_term(KEYS[3], ARGV[4]) or fenced(KEYS[3], KEYS[4], ARGV[1])
+  end
+
+  local answer, head, first, read = {'ok'}, nil, math.huge, 0
   for i = 6, #ARGV, each do
-    if written >= bytes then break end
+    if read >= bytes then break end
     local op, id, result = ARGV[i], ARGV[i + 1], NONE
     local record = redis.call('HGET', KEYS[2], id)
     if record and string.sub(record, 14, 19) == op then
       result = struct.unpack('>I6', record, 2) -- the first execution of this call has moved it
     else
-      if not head then -- before the first write
-        if now > not_after then return {'late', now} end
-        may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD', 'ZSCORE')
-        may(KEYS[2], 'HSET')
-        may(KEYS[4], 'SISMEMBER', 'SADD')
-        may(KEYS[5], 'SPUBLISH')
-        local refused = other_term(KEYS[3], ARGV[4]) or fenced(KEYS[3], KEYS[4], ARGV[1])
-        if refused then return refused end
+      if not head then
+        local refused = refusal()
+        if refused then return #answer > 1 and answer or refused end
         head = earliest(KEYS[1])
       end
       record = stored(record, i)
@@ -51,10 +56,11 @@ local function move(each, change)
         if not result then
           r.prior, r.op, result = nil, op, r.due
           store(id, r, at, ARGV[2])
-          first, written = math.min(first, at), written + #record
+          first = math.min(first, at)
         end
       end
     end
+    if record then read = read + #record end
     answer[#answer + 1] = result
   end
   if head and first < head then redis.call('SPUBLISH', KEYS[5], first) end

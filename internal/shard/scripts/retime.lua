@@ -12,7 +12,7 @@
 --       already.
 --       While the tasks move, only their old shard knows whether they are leased, parked or
 --       due already. Then the version decides alone, as in reschedule.
--- Executed twice: a record of the same op stays as it is and gives the same answer again.
+-- Executed twice: as in reschedule.
 local CHANGED, LEASED, PARKED, DUE = -2, -3, -4, -5
 for i = 6, #ARGV - 6, 7 do
   sized('seen', ARGV[i + 4], 6, 6)
