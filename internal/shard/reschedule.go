@@ -74,10 +74,18 @@ func batchesOf(moves []Move) (all []*moveBatch) {
 	return all
 }
 
-// end gives the moves without a result an error.
-func (b *moveBatch) end(err error, results []MoveResult) {
+// end gives the moves without a result an error. away: Redis can't be reached or doesn't
+// answer.
+func (b *moveBatch) end(err error, away bool, results []MoveResult) {
+	unsent := err
+	if away { // %s, not %w: nothing is uncertain
+		unsent = fmt.Errorf("%w: an earlier move of the same call failed, this one was not begun: %s", task.ErrUnavailable,
+			err.Error())
+	}
 	for n, i := range b.todo {
-		results[i] = MoveResult{Err: err, Unsent: n >= b.sent}
+		if results[i].Err = err; n >= b.sent {
+			results[i] = MoveResult{Err: unsent, Unsent: true}
+		}
 	}
 	b.todo = nil
 }
@@ -95,13 +103,11 @@ func (t *Topic) Reschedule(ctx context.Context, p Placement, deadline int64, mov
 			calls[n] = t.moveCall(placement, deadline, moves, b)
 		}
 		for n, reply := range t.store.scripts.RunAll(ctx, calls) {
-			if err := t.moved(reply, left[n], results); errors.Is(luascript.Unasked(err), task.ErrUnavailable) {
-				away = err
-			}
+			away = cmp.Or(away, t.moved(reply, left[n], results))
 		}
 		if away = cmp.Or(away, ctx.Err()); away != nil {
 			for _, b := range left {
-				b.end(away, results)
+				b.end(away, true, results)
 			}
 		}
 		left = slices.DeleteFunc(left, func(b *moveBatch) bool { return len(b.todo) == 0 })
@@ -110,8 +116,8 @@ func (t *Topic) Reschedule(ctx context.Context, p Placement, deadline int64, mov
 }
 
 // moved reads the results of the first moves of a batch. If the script failed, the batch
-// ends with its error, which moved returns.
-func (t *Topic) moved(reply luascript.Reply, b *moveBatch, results []MoveResult) error {
+// ends with its error. moved returns that error if Redis couldn't be reached or didn't answer.
+func (t *Topic) moved(reply luascript.Reply, b *moveBatch, results []MoveResult) (away error) {
 	_, rest, err := answer(reply)
 	n := rest.Left()
 	if n > b.sent || n == 0 && (err == nil || errors.Is(err, task.ErrReplicas)) {
@@ -119,8 +125,11 @@ func (t *Topic) moved(reply luascript.Reply, b *moveBatch, results []MoveResult)
 	}
 	err = wrapIf(err, "reschedule in shard %d of topic %s", b.shard, t.name)
 	if err != nil && !errors.Is(err, task.ErrReplicas) {
-		b.end(err, results)
-		return err
+		if cause := reply.Err(); luascript.Unanswered(cause) || errors.Is(luascript.Unasked(cause), task.ErrUnavailable) {
+			away = err
+		}
+		b.end(err, away != nil, results)
+		return away
 	}
 	b.short = cmp.Or(b.short, err)
 	for _, i := range b.todo[:n] {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/faults"
 )
 
 // TestMovesOfManyTasks have the results of their own tasks, although a script takes only
@@ -86,4 +87,31 @@ func TestAMoveEndsAtItsLimit(t *testing.T) {
 			equal(t, id+" is moved", moved, i <= n)
 		}
 	}
+}
+
+// TestMovesWaitOnceForReplicas that are missing: all their scripts together.
+func TestMovesWaitOnceForReplicas(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	var moves []Move
+	for i := range movesAtOnce + 1 {
+		moves = append(moves, Move{Op: NewOp(), ID: fmt.Sprint(i), When: task.In(time.Minute)})
+		c.put(task.In(time.Hour), moves[i].ID)
+	}
+	c.ok(c.scripts.AwaitReplicas(1))
+	waits := 0
+	faults.Before(c.rdb, func(r faults.Request) {
+		for _, cmd := range r.Commands {
+			if cmd.Name() == "wait" {
+				waits++
+			}
+		}
+	})
+	for i, r := range c.Reschedule(c.ctx(), c.p, c.notAfter(), moves) {
+		if !errors.Is(r.Err, task.ErrReplicas) || r.Due == 0 {
+			t.Fatalf("move %d: due %d, %v", i, r.Due, r.Err)
+		}
+	}
+	equal(t, "waits", waits, 1)
+	equal(t, "the last is moved", c.read(fmt.Sprint(movesAtOnce)).Due.Before(time.UnixMilli(c.now()+120_000)), true)
 }
