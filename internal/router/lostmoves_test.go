@@ -117,7 +117,7 @@ func (c *sandbox) watchMoves(verb string, do func(context.Context, faults.Reques
 // script had are certainly not carried out.
 func TestMovesAreNotSentOnceRedisIsAway(t *testing.T) {
 	t.Parallel()
-	const taken, more = 500, 3
+	const taken, more = 200, 3
 	c := newSandbox(t, 2)
 	var ids []string
 	for i := range 2 * (taken + more) {

@@ -41,9 +41,10 @@ type MoveResult struct {
 
 const (
 	// movesAtOnce is how many tasks one script moves, and moveBytes how many bytes of their
-	// records it reads. The script ends with the task that reaches it.
-	movesAtOnce = 500
-	moveBytes   = 1 << 20
+	// records it reads. The script ends with the task that reaches it. It blocks Redis for
+	// about 1 ms with 200 small tasks, and for 3 ms with 512 KiB.
+	movesAtOnce = 200
+	moveBytes   = 512 << 10
 )
 
 // moveBatch has the moves without a result that may share a script.
@@ -90,7 +91,7 @@ func (b *moveBatch) end(err error, away bool, results []MoveResult) {
 	b.todo = nil
 }
 
-// Reschedule gives tasks new due times. It sends one script for each 500 or so of a shard,
+// Reschedule gives tasks new due times. It sends one script for each 200 or so of a shard,
 // and the scripts for several shards in one round trip. The results are in the order of the moves.
 // Moves of one ID are carried out in their order. Once Redis can't be reached or doesn't
 // answer, Reschedule sends nothing more.
