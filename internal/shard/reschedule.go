@@ -52,7 +52,7 @@ type moveBatch struct {
 	shard int
 	todo  []int // their indexes
 	sent  int   // how many of todo a script had, from the first
-	short error // matches task.ErrReplicas: an earlier script waited for replicas in vain
+	short error // matches task.ErrReplicas: too few replicas had an earlier script
 }
 
 // batchesOf groups moves by what a script takes only once. All moves of one ID must share it.
@@ -164,8 +164,8 @@ func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Mo
 	return r.Due, r.Err
 }
 
-// moveCall returns the call for the first moves of a batch. After a wait for replicas in
-// vain it doesn't wait again: each wait takes a second.
+// moveCall returns the call for the first moves of a batch. If too few replicas had an
+// earlier script, it doesn't wait for them: each wait takes a second.
 func (t *Topic) moveCall(placement string, deadline int64, moves []Move, b *moveBatch) luascript.Call {
 	s, first := t.Shard(b.shard), &moves[b.todo[0]]
 	call := luascript.Call{Script: "reschedule", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(),
