@@ -67,6 +67,7 @@ type rescheduling struct {
 	router  *Router
 	moves   []shard.Move
 	results []Scheduled
+	sent    []bool // a script had the move, which may have been carried out
 }
 
 func (r *Router) reschedule(ctx context.Context, moves []Move) []Scheduled {
@@ -79,7 +80,8 @@ func (r *Router) reschedule(ctx context.Context, moves []Move) []Scheduled {
 
 func (r *Router) move(ctx context.Context, moves []shard.Move) []Scheduled {
 	ctx, probation := luascript.OnProbation(ctx)
-	s := rescheduling{router: r, moves: moves, results: make([]Scheduled, len(moves))}
+	s := rescheduling{router: r, moves: moves, results: make([]Scheduled, len(moves)),
+		sent: make([]bool, len(moves))}
 	todo := upTo(len(moves))
 	t := tries{router: r}
 	for t.next(ctx) {
@@ -87,7 +89,11 @@ func (r *Router) move(ctx context.Context, moves []shard.Move) []Scheduled {
 	}
 	s.fail(todo, t.err)
 	for i := range s.results {
-		s.results[i].Err = probation.Judge(s.results[i].Err)
+		judge := luascript.Unasked
+		if s.sent[i] {
+			judge = probation.Judge
+		}
+		s.results[i].Err = judge(s.results[i].Err)
 	}
 	return s.results
 }
@@ -122,6 +128,7 @@ func (s *rescheduling) attempt(ctx context.Context, p shard.Placement, todo []in
 	var there []int // moves whose old copies must go
 	for n, r := range s.router.topic.Reschedule(ctx, p, deadline, moves) {
 		i := ready[n]
+		s.sent[i] = s.sent[i] || !r.Unsent
 		if outdated(r.Err) {
 			again, refusal = append(again, i), r.Err
 			continue

@@ -146,7 +146,7 @@ func TestIfPresentReplacesOnlyWhatIsStored(t *testing.T) {
 		"absent":           {func(*sandbox) {}, task.ErrNotFound},
 		"at the old shard": {func(c *sandbox) { c.put(task.In(time.Hour), id); moved(c) }, nil},
 		"at neither":       {moved, task.ErrNotFound},
-		"moved":            {func(c *sandbox) { c.put(task.In(time.Hour), id); moved(c); c.fence(0); c.move(id) }, nil},
+		"moved":            {func(c *sandbox) { c.put(task.In(time.Hour), id); moved(c); c.fence(); c.move(id) }, nil},
 		"cancelled, at old": {func(c *sandbox) {
 			c.put(task.In(time.Hour), id)
 			moved(c)
@@ -186,8 +186,8 @@ func (c *sandbox) park(id string) {
 	c.release(shard.Release{Lease: shard.Lease{ID: id, Token: b.Tasks[0].Token}, Park: true})
 }
 
-// fence shows a shard the placement.
-func (c *sandbox) fence(at int) {
-	_, err := c.Shard(at).Fence(c.ctx(), c.p)
+// fence shows shard 0 the placement.
+func (c *sandbox) fence() {
+	_, err := c.Shard(0).Fence(c.ctx(), c.p)
 	c.ok(err)
 }

@@ -53,11 +53,11 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			0: placements, 1: ops, 2: number, 3: {"x"}, 4: either, 5: terms, 6: number, 7: ids, 8: whens, 9: {""},
 			10: ids, 11: whens, 12: {""},
 		}, false},
-		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", "", ""}, map[int][]any{
-			0: placements, 1: ops, 2: number, 4: whens, 5: either, 7: terms,
+		"reschedule": {wake, []any{more, "1", end, "", "9", op, "there", "+1", "", op, "leased", "+1", ""}, map[int][]any{
+			0: placements, 1: either, 2: number, 3: terms, 4: positive, 5: ops, 7: whens, 9: ops, 11: whens,
 		}, false},
-		"retime": {wake, []any{more, op, end, "there", "+1", "1", "", "", c.read("there").Op, "0", "0"}, map[int][]any{
-			0: placements, 1: ops, 2: number, 4: whens, 5: either, 7: terms, 8: ops, 9: number, 10: either,
+		"retime": {wake, []any{more, "1", end, "", "9", op, "there", "+1", "", c.read("there").Op, "0", "0"}, map[int][]any{
+			0: placements, 1: either, 2: number, 3: terms, 4: positive, 5: ops, 7: whens, 9: ops, 10: number, 11: either,
 		}, false},
 		"requeue": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "", "0", "\x00"}, map[int][]any{
 			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either,
@@ -188,6 +188,9 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
 	c.refuses("put", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()),
 		many([]any{more, string(NewOp()), c.notAfter(), "", "0", "", "0"}, "a", "+1", "\x00"))
+	move := []any{more, "0", c.notAfter(), "", "1"}
+	c.refuses("reschedule", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()),
+		many(move, string(NewOp()), "a", "+1", ""))
 	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1", ""}, "there"))
 	c.refuses("settle", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks()},
 		many([]any{"-1", MaxBatch + 1}, "there"))

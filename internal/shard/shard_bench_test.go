@@ -114,3 +114,24 @@ func BenchmarkClaimAndSettle(b *testing.B) {
 		left -= n
 	}
 }
+
+// BenchmarkReschedule moves tasks in batches, each task once.
+func BenchmarkReschedule(b *testing.B) {
+	t, p := benchSandbox(b)
+	for from := 0; from < b.N; from += benchBatch {
+		benchPut(b, t, p, from, min(from+benchBatch, b.N))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for from := 0; from < b.N; from += benchBatch {
+		var moves []Move
+		for n := from; n < min(from+benchBatch, b.N); n++ {
+			moves = append(moves, Move{Op: NewOp(), ID: fmt.Sprintf("order-%012d", n), When: task.In(time.Hour)})
+		}
+		notAfter, err := t.store.scripts.Deadline(b.Context())
+		check.OK(b, err)
+		for _, r := range t.Reschedule(b.Context(), p, notAfter, moves) {
+			check.OK(b, r.Err)
+		}
+	}
+}

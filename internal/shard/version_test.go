@@ -24,7 +24,8 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 			return c.Shard(0).putCall(&put{batch: b, placement: c.p.String()}, c.notAfter())
 		},
 		"reschedule": func(c *sandbox) luascript.Call {
-			return c.rescheduleCall(c.p.String(), c.notAfter(), &Move{Op: NewOp(), ID: "a", When: task.Now()})
+			moves := []Move{{Op: NewOp(), ID: "a", When: task.Now()}}
+			return c.moveCall(c.p.String(), c.notAfter(), moves, batchesOf(moves)[0])
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

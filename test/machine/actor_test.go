@@ -99,6 +99,7 @@ func (a *actor) noteOp(name string, cmd redis.Cmder) {
 	if a.op == nil || name != "put" && name != "reschedule" {
 		return
 	}
-	number, _ := cmd.Args()[arg(cmd, 1)].(string)
+	at := map[string]int{"put": 1, "reschedule": 5}[name]
+	number, _ := cmd.Args()[arg(cmd, at)].(string)
 	a.op.number = number
 }

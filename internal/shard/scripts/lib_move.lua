@@ -1,33 +1,68 @@
--- A move gives a stored task another due time. Its script has the keys due, task, fence,
--- handled and wake, and these arguments first: placement, op, not_after, id, when, moving,
--- fallback, term.
-local op, id = ARGV[2], ARGV[4]
+-- A move gives stored tasks another due time. Its script has the keys due, task, fence,
+-- handled and wake. ARGV is placement, moving, not_after, term, bytes; then for each task
+-- first op, id, when and fallback.
+local NONE, UNREADABLE = 0, -1
 
--- movable comes before the first write. It checks these arguments, the term and the
--- placement. It returns the task, the ms when it is to be due, and the record that it has
--- read; or nil and the script's whole reply.
-local function movable()
-  local not_after, due, fallback = whole('not_after', ARGV[3]), due_of(ARGV[5]), ARGV[7]
-  sized('op', op, 6, 6)
-  either('moving', ARGV[6], '0', '1')
-  local record = redis.call('HGET', KEYS[2], id)
-  if record and string.sub(record, 14, 19) == op then
-    return nil, {'ok', struct.unpack('>I6', record, 2)}
+-- move carries out a move whose tasks have `each` arguments, and returns the script's
+-- reply. change sets the fields of a record for its new due time, at. It returns nothing,
+-- or the answer of a task that stays as it is. i is where the task's arguments begin.
+local function move(each, change)
+  expect(5, 5, each)
+  local not_after, bytes = whole('not_after', ARGV[3]), whole('bytes', ARGV[5], 1)
+  either('moving', ARGV[2], '0', '1')
+  local dues = {}
+  for i = 6, #ARGV, each do
+    sized('op', ARGV[i], 6, 6)
+    dues[i] = due_of(ARGV[i + 2])
   end
-  if now > not_after then return nil, {'late', now} end
-  may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD', 'ZSCORE')
-  may(KEYS[2], 'HSET')
-  may(KEYS[4], 'SISMEMBER', 'SADD')
-  may(KEYS[5], 'SPUBLISH')
-  local refused = other_term(KEYS[3], ARGV[8]) or fenced(KEYS[3], KEYS[4], ARGV[1])
-  if refused then return nil, refused end
-  if not record then
-    if fallback == '' or redis.call('SISMEMBER', KEYS[4], id) == 1 then return nil, {'none', now} end
-    record = fallback
+
+  -- stored returns the record of a task, which may lie at the old shard; nil: none.
+  local function stored(record, i)
+    local fallback = ARGV[i + 3]
+    if record or fallback == '' or redis.call('SISMEMBER', KEYS[4], ARGV[i + 1]) == 1 then return record end
+    return fallback
   end
-  local r = open(record)
-  if not r then
-    return nil, redis.error_reply('UNREADABLE record: it is damaged, or of a newer format')
+
+  -- refusal comes before the first write.
+  local function refusal()
+    if now > not_after then return {'late', now} end
+    may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD', 'ZSCORE')
+    may(KEYS[2], 'HSET')
+    may(KEYS[4], 'SISMEMBER', 'SADD')
+    may(KEYS[5], 'SPUBLISH')
+    return other_term(KEYS[3], ARGV[4]) or fenced(KEYS[3], KEYS[4], ARGV[1])
   end
-  return r, due == now and out_now(id, record) and now + 1 or due, record
+
+  local answer, head, first, read = {'ok'}, nil, math.huge, 0
+  for i = 6, #ARGV, each do
+    if read >= bytes then break end
+    local op, id, result = ARGV[i], ARGV[i + 1], NONE
+    local record = redis.call('HGET', KEYS[2], id)
+    if record and string.sub(record, 14, 19) == op then
+      result = struct.unpack('>I6', record, 2) -- the first execution of this call has moved it
+    else
+      if not head then
+        local refused = refusal()
+        if refused then return #answer > 1 and answer or refused end
+        head = earliest(KEYS[1])
+      end
+      record = stored(record, i)
+      local r = record and open(record)
+      if record and not r then
+        result = UNREADABLE
+      elseif r then
+        local at = dues[i] == now and out_now(id, record) and now + 1 or dues[i]
+        result = change(r, at, i, record)
+        if not result then
+          r.prior, r.op, result = nil, op, r.due
+          store(id, r, at, ARGV[2])
+          first = math.min(first, at)
+        end
+      end
+    end
+    if record then read = read + #record end
+    answer[#answer + 1] = result
+  end
+  if head and first < head then redis.call('SPUBLISH', KEYS[5], first) end
+  return answer
 end

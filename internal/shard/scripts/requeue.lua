@@ -51,5 +51,7 @@ local r = {attempts = math.min(attempts, 65535), due = due, scheduled = schedule
 local score = math.huge
 if next then r.due, score = next, next end
 if ARGV[11] ~= '' or not next then r.note, r.noted = ARGV[11], now end
+local head = earliest(KEYS[1])
 store(id, r, score, ARGV[10])
+if score < head then redis.call('SPUBLISH', KEYS[5], score) end
 return {'ok'}

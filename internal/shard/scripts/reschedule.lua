@@ -1,17 +1,18 @@
 #!lua flags=allow-oom
 -- uses: args rights clock fence term record when out wake store move
--- Gives a task a new due time and a fresh start: waiting, no attempts.
+-- Gives tasks new due times and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
--- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
---       fallback (the record as read at the old shard, or ""), term (of the intake;
---       "": none)
--- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"superseded", term};
---       {"unraised", term}; {"late", now}; the error UNREADABLE with the task unchanged.
+-- ARGV  placement, moving (1 while the tasks are moving, else 0), not_after (ms), term (of
+--       the intake; "": none), bytes (of records to read; the one that reaches the limit
+--       is the last), then for each task: op (6 bytes), id, when, fallback (the record as
+--       read at the old shard, or "")
+-- Returns {"ok", then for each of the first tasks, at least one, the due time in ms, or 0:
+--       none, or -1: it can't be read, and stays as it is};
+--       {"moved", placement}, {"superseded", term}, {"unraised", term} or
+--       {"late", now} with nothing written.
 --       A task claimed in this ms and to be due now becomes due a ms later, as in put.
--- Executed twice: a record of the same op gives the same answer again.
-expect(5, 8)
-local r, at = movable()
-if not r then return at end
-r.due, r.attempts, r.redelivered, r.prior, r.note, r.op = at, 0, false, nil, nil, op
-store(id, r, at, ARGV[6])
-return {'ok', at}
+-- Executed twice: a record of the same op stays as it is and gives the same answer again.
+--       If the call is refused now, it answers about those before the first other record.
+return move(4, function(r, at)
+  r.due, r.attempts, r.redelivered, r.note = at, 0, false, nil
+end)
