@@ -129,7 +129,7 @@ relay: ## Build bin/duefleet-relay, the relay of the outbox
 	$(compile) -C outbox -o ../bin/ ./cmd/duefleet-relay
 
 .PHONY: test-outbox
-test-outbox: test-tools postgres ## Run the tests of outbox, a module of its own
+test-outbox: test-tools postgres psycopg2 ## Run the tests of outbox, a module of its own
 	cd outbox && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
 
 .PHONY: test-bench
@@ -352,9 +352,9 @@ chromium: # for the tests of internal/console
 		$(call apt-install,chromium); \
 	}
 
-.PHONY: pika
-pika: # for the tests of examples/python
-	@/usr/bin/python3 -c 'import pika' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-pika); }
+.PHONY: pika psycopg2
+pika psycopg2: # for the tests of examples/python
+	@/usr/bin/python3 -c 'import $@' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-$@); }
 
 .PHONY: consul
 consul: ## Build the pinned Consul once, in some minutes, unless one is on PATH
