@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -105,7 +104,7 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 		return err
 	}
 	defer client.Close()
-	secure, err := flags.secure(log)
+	secure, err := config.ServerTLS{CertFile: flags.cert, KeyFile: flags.key}.Fresh("serve.tls", log)
 	if err != nil {
 		return err
 	}
@@ -153,21 +152,6 @@ func runTogether(ctx context.Context, server func(context.Context) error, others
 		all.Go(func() error { return run(failed) })
 	}
 	return all.Wait()
-}
-
-// secure returns the TLS settings of the server, nil without a certificate. Each
-// connection uses the current files.
-func (f serveFlags) secure(log *slog.Logger) (*tls.Config, error) {
-	if f.cert == "" {
-		return nil, nil
-	}
-	current, err := config.TLS{Enabled: true, CertFile: f.cert, KeyFile: f.key}.Fresh("serve.tls", log)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return &current().Certificates[0], nil
-	}}, nil
 }
 
 // probeEvery is the time between two looks at Redis, and the limit of each.

@@ -2,10 +2,7 @@ package main
 
 import (
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -140,35 +137,9 @@ func TestServeIsReadyWhileRedisAnswers(t *testing.T) {
 // TestServeTakesANewCertificate without a restart.
 func TestServeTakesANewCertificate(t *testing.T) {
 	t.Parallel()
-	cert, key := filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
-	trusted := writeCertificate(t, cert, key)
-	s := newSandbox(t).serve("--tls-cert", cert, "--tls-key", key)
-	ask := func() error {
-		client := &http.Client{Transport: &http.Transport{
-			DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: trusted},
-		}}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.addr+"/", nil)
-		check.OK(t, err)
-		resp, err := client.Do(req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return err
-	}
-	check.OK(t, ask())
-	trusted = writeCertificate(t, cert, key)
-	wait.For(t, "the new certificate", func() bool { return ask() == nil })
-	s.stop(t)
-}
-
-func writeCertificate(t *testing.T, cert, key string) *x509.CertPool {
-	t.Helper()
-	made, pool := servertest.Certificate(t)
-	der, err := x509.MarshalPKCS8PrivateKey(made.PrivateKey)
-	check.OK(t, err)
-	check.OK(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
-	check.OK(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made.Certificate[0]}), 0o600))
-	return pool
+	servertest.TakesNewCertificate(t, func(cert, key string) string {
+		return "https://" + newSandbox(t).serve("--tls-cert", cert, "--tls-key", key).addr + "/"
+	})
 }
 
 // TestServeRefusesWrongFlags with one line that names the flag.

@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/console"
@@ -52,9 +56,11 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 		}
 		docs = &opened
 	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c, err := console.New(console.Config{Settings: cfg.Console, Store: store, ReadOnly: readOnly, Documents: docs,
-		File:    s.path,
-		Version: cli.ReadBuild("scanner").Version, Log: log, Doctor: func(ctx context.Context) []doctor.Finding {
+		File: s.path, Version: cli.ReadBuild("scanner").Version, Log: log, Registerer: registry,
+		Doctor: func(ctx context.Context) []doctor.Finding {
 			verb := &cobra.Command{}
 			verb.SetContext(ctx)
 			return examine(verb, s)
@@ -62,9 +68,19 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Listen(cmd.Context()); err != nil {
+	// It is always ready: while Redis is away, its pages say so.
+	health, err := telemetry.NewServer(telemetry.ServerConfig{Listen: cfg.Console.AdminListen,
+		Setting: "console.admin_listen", Registry: registry, Log: log})
+	if err != nil {
 		return err
 	}
+	if err := errors.Join(c.Listen(cmd.Context()), health.Listen()); err != nil {
+		return err
+	}
+	log.InfoContext(cmd.Context(), "serving", "listen", c.Addr(), "admin", health.Addr())
 	fmt.Fprintln(cmd.OutOrStdout(), "console: "+c.URL())
-	return c.Run(cmd.Context())
+	all, ctx := errgroup.WithContext(cmd.Context())
+	all.Go(func() error { return c.Run(ctx) })
+	all.Go(func() error { return health.Run(ctx) })
+	return all.Wait()
 }

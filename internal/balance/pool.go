@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // Pool runs the workers of one topic in one scanner. All fields are required.
@@ -17,24 +19,29 @@ type Pool struct {
 	Work func(ctx context.Context, number int)
 }
 
-// scaleInterval is the time after which a pool calls Wanted even if Changed reports
-// nothing. There are two reasons. The result also depends on the number of living
-// scanners. And a worker may have been about to end when the number rose; the pool must
-// start it again.
+// scaleInterval is how often a pool with workers calls Wanted, even if Changed reports
+// nothing. The result also depends on the number of living scanners.
 const scaleInterval = 250 * time.Millisecond
 
 // Run keeps the wanted number of workers running until ctx ends and all of them have
-// returned.
+// returned. A worker that returns is started again if its number is wanted. It may have been
+// about to end when the number rose.
 func (p Pool) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
+	returned := wake.NewSignal()
 	ended := map[int]chan struct{}{} // by worker: closed when it has returned
 	for ctx.Err() == nil {
 		changed := p.Changed()
-		p.scale(ctx, ended, &workers)
+		var again <-chan time.Time
+		if wanted := p.Wanted(); wanted > 0 {
+			p.scale(ctx, wanted, ended, &workers, returned)
+			again = time.After(scaleInterval)
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(scaleInterval):
+		case <-again:
+		case <-returned:
 		case <-changed:
 		}
 	}
@@ -42,8 +49,9 @@ func (p Pool) Run(ctx context.Context) {
 
 // scale starts the wanted workers that don't run. Workers that are no longer wanted
 // return by themselves.
-func (p Pool) scale(ctx context.Context, ended map[int]chan struct{}, workers *sync.WaitGroup) {
-	for number := range p.Wanted() {
+func (p Pool) scale(ctx context.Context, wanted int, ended map[int]chan struct{}, workers *sync.WaitGroup,
+	returned wake.Signal) {
+	for number := range wanted {
 		if before := ended[number]; before != nil {
 			select {
 			case <-before:
@@ -54,6 +62,7 @@ func (p Pool) scale(ctx context.Context, ended map[int]chan struct{}, workers *s
 		done := make(chan struct{})
 		ended[number] = done
 		workers.Go(func() {
+			defer returned.Send()
 			defer close(done)
 			p.Work(ctx, number)
 		})

@@ -102,6 +102,9 @@ func secretFiles(c Config, s settings) []string {
 	if c.Console.UsersFile != "" {
 		all = append(all, c.Console.UsersFile)
 	}
+	if c.Console.TLS.KeyFile != "" {
+		all = append(all, c.Console.TLS.KeyFile)
+	}
 	for _, t := range []TLS{c.Redis.TLS, c.RabbitMQ.TLS, c.Consul.TLS} {
 		if t.Enabled && t.KeyFile != "" {
 			all = append(all, t.KeyFile)

@@ -92,6 +92,9 @@ type Admin struct {
 type Console struct {
 	// Beyond 127.0.0.1 it needs users_file, token or trust_header.
 	Listen string `yaml:"listen" default:"127.0.0.1:8390" check:"listen"`
+	// The console's /livez /readyz /metrics.
+	AdminListen string    `yaml:"admin_listen" default:"127.0.0.1:8391" check:"listen"`
+	TLS         ServerTLS `yaml:"tls"`
 	// Users who may sign in, a line user:hash[:role] each, with hashes of htpasswd -B; role: view or operate.
 	UsersFile string `yaml:"users_file" check:"0..4096"`
 	// Signs in programs and people as operators, at least 16 bytes; empty: none.
@@ -112,6 +115,14 @@ type Log struct {
 	Level string `yaml:"level" default:"info" check:"debug|info|warn|error"`
 	// Text or json.
 	Format string `yaml:"format" default:"text" check:"text|json"`
+}
+
+// ServerTLS encrypts what a server of duefleet sends.
+type ServerTLS struct {
+	// This server's PEM certificate; empty: no encryption.
+	CertFile string `yaml:"cert_file" check:"0..4096"`
+	// Its PEM key.
+	KeyFile string `yaml:"key_file" check:"0..4096"`
 }
 
 // TLS is how to encrypt one connection.

@@ -101,6 +101,21 @@ func (t TLS) Fresh(section string, log *slog.Logger) (func() *tls.Config, error)
 	return f.get, nil
 }
 
+// Fresh returns the settings of a server, nil without a certificate. Each connection uses
+// the current files, as with TLS.Fresh.
+func (t ServerTLS) Fresh(section string, log *slog.Logger) (*tls.Config, error) {
+	if t.CertFile == "" {
+		return nil, nil
+	}
+	current, err := TLS{Enabled: true, CertFile: t.CertFile, KeyFile: t.KeyFile}.Fresh(section, log)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return &current().Certificates[0], nil
+	}}, nil
+}
+
 // files returns the files that a connection needs.
 func (t TLS) files() []string {
 	return slices.DeleteFunc([]string{t.CAFile, t.CertFile, t.KeyFile}, func(path string) bool { return path == "" })

@@ -88,6 +88,7 @@ func TestTLSErrors(t *testing.T) {
 			"}}": `c:1: redis.tls.cert_file: and key_file must be given together`,
 		"redis: {tls: {enabled: true, cert_file: /nowhere, key_file: " + key +
 			"}}": `c:1: redis.tls.cert_file: open /nowhere: no such file or directory`,
+		"console: {tls: {key_file: /key}}":                       `c:1: console.tls.cert_file: and key_file must be given together`,
 		"rabbitmq:\n  tls: {enabled: true}":                      `c:1: rabbitmq.urls: number 1 must begin with amqps://: rabbitmq.tls is enabled`,
 		"consul:\n  addr: http://c:8500\n  tls: {enabled: true}": `c:2: consul.addr: must begin with https://: consul.tls is enabled`,
 	} {

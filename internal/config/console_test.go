@@ -13,9 +13,10 @@ import (
 func TestTheConsolesSecrets(t *testing.T) {
 	t.Parallel()
 	users, token := writeFile(t, "ann:hash"), writeFile(t, "S3CRET-1")
-	cfg, err := decode("config.yaml", []byte("console: {users_file: "+users+", token_file: "+token+"}"), nil)
+	cfg, err := decode("config.yaml", []byte("console: {users_file: "+users+", token_file: "+token+
+		", tls: {cert_file: /tls.crt, key_file: /tls.key}}"), nil)
 	check.OK(t, err)
-	check.Equal(t, "secret files", fmt.Sprint(cfg.SecretFiles), fmt.Sprint([]string{token, users}))
+	check.Equal(t, "secret files", fmt.Sprint(cfg.SecretFiles), fmt.Sprint([]string{token, users, "/tls.key"}))
 	fresh := cfg.Console.Fresh(slog.New(slog.DiscardHandler))
 	check.Equal(t, "token", fresh(), "S3CRET-1")
 	rewriteFile(t, token, "S3CRET-2")

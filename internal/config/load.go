@@ -260,6 +260,7 @@ func checkConfig(c Config, s settings, errs *errorList) {
 	checkTLS("redis.tls", c.Redis.TLS, s, errs)
 	checkTLS("rabbitmq.tls", c.RabbitMQ.TLS, s, errs)
 	checkTLS("consul.tls", c.Consul.TLS, s, errs)
+	checkPair("console.tls", c.Console.TLS.CertFile, c.Console.TLS.KeyFile, s, errs) // the console reads the files itself
 	for _, err := range c.RabbitMQ.unencrypted(c.RabbitMQ.URLs) {
 		errs.about(s, "rabbitmq.urls", "%v", err)
 	}
@@ -284,8 +285,7 @@ func (r RabbitMQ) unencrypted(urls []string) (errs []error) {
 // checkTLS refuses settings that would silently leave a connection unencrypted, and
 // unusable files.
 func checkTLS(section string, t TLS, s settings, errs *errorList) {
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		errs.about(s, section+".cert_file", "and key_file must be given together")
+	if !checkPair(section, t.CertFile, t.KeyFile, s, errs) {
 		return
 	}
 	if !t.Enabled {
@@ -301,4 +301,13 @@ func checkTLS(section string, t TLS, s settings, errs *errorList) {
 	if _, err := t.certificates(); err != nil {
 		errs.about(s, section+".cert_file", "%v", err)
 	}
+}
+
+// checkPair refuses a certificate without its key, and a key without its certificate.
+func checkPair(section, cert, key string, s settings, errs *errorList) (ok bool) {
+	if (cert == "") != (key == "") {
+		errs.about(s, section+".cert_file", "and key_file must be given together")
+		return false
+	}
+	return true
 }

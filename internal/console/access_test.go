@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -48,7 +50,8 @@ func TestBeyondLoopbackUsersAreNeeded(t *testing.T) {
 		{config.Console{Listen: ":0", UsersFile: writeFile(t, "ann:secret\n")}, "line 1: must have a bcrypt hash"},
 		{config.Console{Listen: ":0", UsersFile: writeFile(t, "# none\n")}, "must have a line"},
 	} {
-		_, err := New(Config{Settings: c.cfg, Store: store, Log: slog.New(slog.DiscardHandler)})
+		_, err := New(Config{Settings: c.cfg, Store: store, Registerer: prometheus.NewRegistry(),
+			Log: slog.New(slog.DiscardHandler)})
 		switch {
 		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%+v: got %v, want %q", c.cfg, err, c.want)

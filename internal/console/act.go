@@ -188,7 +188,7 @@ func (c *Console) audited(p plan, who string) func(context.Context, func(int64, 
 		e.Filter += fmt.Sprintf(", at most %d", p.Limit)
 	}
 	return func(ctx context.Context, progress func(int64, int64)) (bulk.Counts, error) {
-		n, err := bulk.Audited(ctx, c.store, e, func() (bulk.Counts, error) {
+		n, err := c.auditedAction(ctx, e, func() (bulk.Counts, error) {
 			n, err := p.do(ctx, p, progress)
 			if err != nil && ctx.Err() != nil {
 				err = errors.New("the console was stopped; what is " + strings.ToLower(p.Done) + " stays so")
@@ -221,10 +221,11 @@ func (c *Console) changeReader(r *http.Request) *reader {
 		return c.reader
 	}
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.find("change "+one.Topic, readChangeEvery, func(ctx context.Context) (got content, err error) {
+	read := func(ctx context.Context) (got content, err error) {
 		got.Status, err = status.Read(ctx, one.Topic)
 		return got, err
-	})
+	}
+	return c.readers.find("change "+one.Topic, readChangeEvery, measured(c.metrics, "change", read))
 }
 
 // change shows one change, running or ended.

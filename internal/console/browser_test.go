@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -195,10 +196,19 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 	}})
 	s.ask(http.MethodPost, "/doctor", url.Values{})
 	wait.For(t, "the findings", func() bool { return !s.console.examiner.last().At.IsZero() })
+	s.console.samples.mu.Lock()
+	for i := range 80 { // the newest first; with a gap
+		if i < 30 || i > 40 {
+			at := time.Now().Add(-time.Duration(i+1) * sampleEvery)
+			s.console.samples.taken = slices.Insert(s.console.samples.taken, 0, newSample(at, scanners(float64(i*i%37), 5, 0)))
+		}
+	}
+	s.console.samples.mu.Unlock()
 	axe, err := os.ReadFile("testdata/axe.min.js")
 	check.OK(t, err)
 	pages := []struct{ name, path, shows string }{
 		{"overview", "/", "#topic-orders"}, {"topic", "/topic/invoices.monthly", "#shard-0"},
+		{"last-hour", "/topic/orders", ".pace"},
 		{"fleet", "/fleet", "#member-one"}, {"pause", "/topic/orders/pause", "#until"},
 		{"tasks", "/tasks?topic=invoices.monthly&id=3", "#search"}, {"task", "/task?topic=orders&id=a", ".facts"},
 		{"hostile", "/task?topic=sessions&id=" + url.QueryEscape(hostileID), ".facts"},

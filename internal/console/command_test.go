@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,8 +24,8 @@ func TestTheCommandEndsWithStreamsOpen(t *testing.T) {
 	program := scannerProgram(t)
 	r := fixture.New(t)
 	r.Serve(t, 1)
-	config := writeFile(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\nconsole: {listen: '127.0.0.1:0'}\n", r.Addr,
-		r.Prefix))
+	config := writeFile(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n"+
+		"console: {listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0'}\n", r.Addr, r.Prefix))
 	cmd := exec.Command(program, "console", "--config", config)
 	out, err := cmd.StdoutPipe()
 	check.OK(t, err)
@@ -49,6 +50,16 @@ func TestTheCommandEndsWithStreamsOpen(t *testing.T) {
 		return strings.Contains(page, "<code>redis.")
 	})
 	contains(t, page, "checks found something wrong", "<code>config</code>")
+	admin := regexp.MustCompile(`admin=(127\.0\.0\.1:\d+)`).FindStringSubmatch(log.String())
+	if admin == nil {
+		t.Fatalf("the log has no address of the metrics:\n%s", &log)
+	}
+	health := &site{t: t, url: "http://" + admin[1], client: s.client}
+	for path, want := range map[string]string{"/livez": "", "/readyz": "", "/metrics": "process_start_time_seconds"} {
+		status, body, _ := health.ask(http.MethodGet, path, nil)
+		check.Equal(t, path, status, http.StatusOK)
+		contains(t, body, want)
+	}
 	start := time.Now()
 	check.OK(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {

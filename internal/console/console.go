@@ -8,6 +8,7 @@ package console
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"html/template"
@@ -19,6 +20,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
@@ -34,7 +37,7 @@ const shutdownGrace = time.Second
 // readTimeout limits the time to read a request. Streams outlive it.
 const readTimeout = 10 * time.Second
 
-// Config configures a Console. Settings, Store and Log are required.
+// Config configures a Console. Settings, Store, Registerer and Log are required.
 type Config struct {
 	Settings config.Console
 	// Store has the fleet's data.
@@ -49,7 +52,9 @@ type Config struct {
 	ReadOnly bool
 	// Version is shown at the end of each page.
 	Version string
-	Log     *slog.Logger
+	// Registerer registers the metrics, duefleet_console_*.
+	Registerer prometheus.Registerer
+	Log        *slog.Logger
 }
 
 // Console is a web server for operators.
@@ -66,11 +71,14 @@ type Console struct {
 	payloads   bool // are shown
 	readers    *readers
 	reader     *reader // of the fleet
+	samples    samples
 	streams    atomic.Int64
 	changes    *changes
 	examiner   *examiner // nil: none
 	signInForm *template.Template
 	handler    http.Handler
+	metrics    *metrics
+	tls        *tls.Config // nil: no encryption
 	ln         net.Listener
 }
 
@@ -84,6 +92,12 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a,
 		store: cfg.Store, documents: cfg.Documents, file: cfg.File, readers: newReaders(), changes: newChanges(),
 		payloads: cfg.Settings.ShowPayloads}
+	if c.tls, err = cfg.Settings.TLS.Fresh("console.tls", cfg.Log); err != nil {
+		return nil, err
+	}
+	if c.metrics, err = newMetrics(cfg.Registerer, func() float64 { return float64(c.streams.Load()) }); err != nil {
+		return nil, err
+	}
 	c.reader = c.fleetReader()
 	if c.signInForm, err = parse("signin.html"); err != nil {
 		return nil, err
@@ -122,17 +136,17 @@ func New(cfg Config) (*Console, error) {
 	mux.HandleFunc("GET "+signInPath, c.showSignIn)
 	mux.HandleFunc("POST "+signInPath, c.signIn)
 	mux.HandleFunc("POST "+signOutPath, c.signOut)
-	c.handler = c.protect(mux)
+	c.handler = c.metrics.count(mux, c.protect(mux))
 	return c, nil
 }
 
 // fleetReader returns the reader of the whole fleet.
 func (c *Console) fleetReader() *reader {
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.reader(readEvery, func(ctx context.Context) (content, error) {
+	return c.readers.reader(readEvery, measured(c.metrics, "fleet", func(ctx context.Context) (content, error) {
 		got, err := status.Read(ctx, "")
 		return content{Status: got}, err
-	})
+	}))
 }
 
 // Listen binds the address; the error says what to do if it is taken. Call it once, before
@@ -147,11 +161,30 @@ func (c *Console) Listen(ctx context.Context) error {
 		return fmt.Errorf("console.listen %s: %w", c.listen, err)
 	}
 	c.ln = ln
+	if host, _, _ := net.SplitHostPort(c.listen); c.tls == nil && !loopback(host) {
+		c.log.WarnContext(ctx, "passwords and tokens travel unencrypted, unless a proxy in front adds TLS: console.tls")
+	}
 	return nil
 }
 
+// Addr returns the bound address, once Listen has returned.
+func (c *Console) Addr() string { return c.ln.Addr().String() }
+
 // URL returns the address of the first page, once Listen has returned.
-func (c *Console) URL() string { return "http://" + c.ln.Addr().String() + "/" }
+func (c *Console) URL() string {
+	if c.tls != nil {
+		return "https://" + c.Addr() + "/"
+	}
+	return "http://" + c.Addr() + "/"
+}
+
+// serve serves until the server is shut down or the listener breaks.
+func (c *Console) serve(s *http.Server) error {
+	if c.tls == nil {
+		return s.Serve(c.ln)
+	}
+	return s.ServeTLS(c.ln, "", "")
+}
 
 // Run serves until ctx ends, and returns within two seconds then. If it can't write the end
 // of a change into the audit record, it takes five seconds more. It returns an error only if
@@ -161,6 +194,7 @@ func (c *Console) Run(ctx context.Context) error {
 	defer stop()
 	server := &http.Server{
 		Handler:           c.handler,
+		TLSConfig:         c.tls,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // its end ends the streams
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       readTimeout,
@@ -171,9 +205,10 @@ func (c *Console) Run(ctx context.Context) error {
 	}
 	var working sync.WaitGroup
 	working.Go(func() { c.readers.run(ctx) })
+	working.Go(func() { c.sample(ctx) })
 	working.Go(func() { c.changes.run(ctx) })
 	broken := make(chan error, 1)
-	go func() { broken <- server.Serve(c.ln) }()
+	go func() { broken <- c.serve(server) }()
 	var err error
 	select {
 	case err = <-broken:

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/duefleet/duefleet/internal/balance"
@@ -47,6 +48,9 @@ func serve(t testing.TB, store *shard.Store, cfg Config) *site {
 	s := &site{t: t, log: &wait.Log{}, client: &http.Client{Transport: &http.Transport{},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	cfg.Store, cfg.Log, cfg.Version = store, slog.New(slog.NewTextHandler(s.log, nil)), "v0"
+	if cfg.Registerer == nil {
+		cfg.Registerer = prometheus.NewRegistry()
+	}
 	var err error
 	s.console, err = New(cfg)
 	check.OK(t, err)

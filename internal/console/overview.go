@@ -39,6 +39,7 @@ type topicRow struct {
 	State    string
 	Severity problem.Severity
 	Waiting  int64
+	Spark    spark
 	// Hidden is true if the search leaves it out.
 	Hidden bool
 }
@@ -54,6 +55,8 @@ func (c *Console) overview(_ context.Context, r *http.Request, now reading) (any
 	v.Problems = problemRows(now.Problems, v.Live)
 	for _, t := range now.Topics {
 		row := newTopicRow(t, now.Problems)
+		points, _ := c.samples.of(t.Topic, now.At)
+		row.Spark = newSpark(points, now.At)
 		row.Hidden = !strings.Contains(strings.ToLower(t.Topic), strings.ToLower(v.Query))
 		v.Topics = append(v.Topics, row)
 	}

@@ -114,8 +114,7 @@ func (p parkedChoice) flags() (text string) {
 func (c *Console) parkedReader(r *http.Request) *reader {
 	choice := parkedChoiceOf(r)
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.find(parkedKey+choice.query().Encode(), readParkedEvery, func(ctx context.Context) (got content,
-		err error) {
+	read := func(ctx context.Context) (got content, err error) {
 		if choice.Topic != "" && task.CheckTopic(choice.Topic) != nil {
 			return got, fmt.Errorf("topic %q: %w", choice.Topic, task.ErrUnknownTopic)
 		}
@@ -128,7 +127,8 @@ func (c *Console) parkedReader(r *http.Request) *reader {
 		}
 		got.Parked, err = readParked(ctx, c.store, choice.Topic, filter)
 		return got, err
-	})
+	}
+	return c.readers.find(parkedKey+choice.query().Encode(), readParkedEvery, measured(c.metrics, "parked", read))
 }
 
 // readParked groups the parked tasks of a topic, or of all topics.

@@ -93,7 +93,7 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 	}
 	e := bulk.Entry{By: whoOf(r).Name, Host: host(), Command: "topic " + verb + " --in-redis", Topic: v.Topic,
 		Filter: v.Reason}
-	if _, err := bulk.Audited(r.Context(), c.store, e, func() (bulk.Counts, error) {
+	if _, err := c.auditedAction(r.Context(), e, func() (bulk.Counts, error) {
 		return bulk.Counts{}, set()
 	}); err != nil {
 		c.fail(w, r, err)
@@ -101,6 +101,9 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 	}
 	c.log.InfoContext(r.Context(), "pause in redis changed", "user", whoOf(r).Name, "topic", v.Topic, "paused", v.Pausing,
 		"until", duetime.Text(until), "reason", v.Reason)
+	for _, w := range windows() { // the page after this shows it
+		c.readers.expire(w.name + " " + v.Topic)
+	}
 	http.Redirect(w, r, "/topic/"+url.PathEscape(v.Topic)+"?done="+verb, http.StatusSeeOther)
 }
 

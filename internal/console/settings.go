@@ -300,7 +300,7 @@ func (c *Console) commit(ctx context.Context, r *http.Request, v editView) (done
 	e := bulk.Entry{By: who, Host: host(), Command: "topic " + v.Verb + v.arguments(), Topic: v.Topic, Filter: v.Reason}
 	author := topicconfig.Author{Name: strings.ToValidUTF8(who[:min(len(who), topicconfig.MaxAuthor)], ""), Verb: v.Verb,
 		Reason: v.Reason}
-	_, err = bulk.Audited(ctx, c.store, e, func() (n bulk.Counts, err error) {
+	_, err = c.auditedAction(ctx, e, func() (n bulk.Counts, err error) {
 		done, err = c.documents.Commit(ctx, v.plan, author)
 		return n, err
 	})

@@ -28,6 +28,7 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, t *template.Tem
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies pass each event on at once
 	to := http.NewResponseController(w)
+	_ = to.SetWriteDeadline(time.Time{})      // the server has one for pages
 	_, _ = w.Write([]byte("retry: 1000\n\n")) // the browser connects again a second after the stream ends
 	sent := uint64(0)
 	for {
@@ -43,10 +44,11 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request, t *template.Tem
 			if event(&out, t, "verdict", p) != nil || event(&out, t, "screen", p) != nil {
 				return
 			}
-			_ = to.SetWriteDeadline(time.Now().Add(eventLimit)) // the connection of this server has one
+			_ = to.SetWriteDeadline(time.Now().Add(eventLimit))
 			if _, err := w.Write(out.Bytes()); err != nil || to.Flush() != nil {
 				return
 			}
+			_ = to.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, written or not
 		}
 		select {
 		case <-r.Context().Done():

@@ -38,7 +38,7 @@ type topicContent struct {
 func (c *Console) topicReader(r *http.Request) *reader {
 	name, w := r.PathValue("topic"), windowOf(r.FormValue("window"))
 	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
-	return c.readers.find(w.name+" "+name, readTopicEvery, func(ctx context.Context) (got content, err error) {
+	read := func(ctx context.Context) (got content, err error) {
 		if task.CheckTopic(name) != nil {
 			return got, fmt.Errorf("topic %q: %w", name, task.ErrUnknownTopic)
 		}
@@ -46,7 +46,8 @@ func (c *Console) topicReader(r *http.Request) *reader {
 			got.About, err = readTopic(ctx, c.store.Topic(name), got.Topics[0].Polled, w)
 		}
 		return got, err
-	})
+	}
+	return c.readers.find(w.name+" "+name, readTopicEvery, measured(c.metrics, "topic", read))
 }
 
 // readTopic reads what a status lacks. shards is the number of shards that are polled.
@@ -87,6 +88,7 @@ type topicView struct {
 	topicRow
 	Problems []problemRow
 	Due      dueView
+	Pace     paceView
 	Shards   []shardRow
 	// Hidden is how many shards are left out.
 	Hidden int
@@ -154,6 +156,8 @@ func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, e
 	v := topicView{topicRow: newTopicRow(s, now.Problems), Hold: now.About.Hold, Window: w.name,
 		Problems: problemRows(now.Problems, len(balance.Live(now.Fleet))), Due: newDueView(w, now.About, s),
 		Settings: settingRows(s.Topic, now.About), Progress: newProgressView(s, now.At), Fixed: c.whyFixed(s.Source)}
+	points, since := c.samples.of(s.Topic, now.At)
+	v.Pace = newPaceView(points, since, now.At)
 	if v.Fixed == "" {
 		v.Edits = edits()
 	}

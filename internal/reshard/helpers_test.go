@@ -70,6 +70,7 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 	b := &fixture{t: t, topic: store.Topic("orders"), rdb: rdb, document: Document{Shards: 1, Tick: time.Second}}
 	one := func() int { return 1 }
 	b.resharder = New(Config{
+		Pace:  func() time.Duration { return Interval },
 		Topic: b.topic, Moving: b.topic, InForce: func() Document { return b.document },
 		Desired: func(context.Context) (int, error) { return b.desired, nil }, Live: one, Workers: one,
 		Request: func() string { return strconv.FormatInt(b.requests.Add(1), 10) }, Changed: &wake.Broadcast{},

@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	// reconcileInterval is how often a scanner compares a topic's placement with its
-	// document.
-	reconcileInterval = 500 * time.Millisecond
+	// Interval is how often a scanner compares a topic's placement with its document.
+	Interval = 500 * time.Millisecond
 	// sweepInterval is how often the fleet looks for orphaned tasks, which lie in shards
 	// that no worker polls. Each scanner looks when it learns a placement, because Redis
 	// may have fallen back to that one. After that it looks once in sweepInterval times
@@ -25,7 +24,7 @@ const (
 	sampleInterval = 2 * time.Second
 )
 
-// Run reconciles every half second and after every change, until ctx ends.
+// Run reconciles at the topic's pace and after every change, until ctx ends.
 func (r *Resharder) Run(ctx context.Context) {
 	logged := false
 	var pause retry.Backoff
@@ -48,7 +47,7 @@ func (r *Resharder) Run(ctx context.Context) {
 		pause.Reset()
 		select {
 		case <-ctx.Done():
-		case <-time.After(reconcileInterval):
+		case <-time.After(r.cfg.Pace()):
 		case <-r.cfg.Placed:
 		case <-changed:
 		}

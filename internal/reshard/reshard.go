@@ -36,6 +36,9 @@ type Config struct {
 	Changed *wake.Broadcast
 	// Placed wakes Run when a placement was put in force.
 	Placed wake.Signal
+	// Pace returns how often Run reads the placement, if nothing else makes it; usually
+	// Interval.
+	Pace func() time.Duration
 	// Step is shared by all topics.
 	Step Step
 	// Report takes the outcome of calls.

@@ -235,13 +235,22 @@ func (t *topic) routeProblems() []problem.Problem {
 // redisProblems returns why Redis doesn't serve the topic as a whole.
 func (t *topic) redisProblems() []problem.Problem {
 	kind, why := problem.RedisRefuses, t.health.refusals.denied()
-	if outage := t.health.outage.Load(); outage != nil {
+	if outage := t.outage(); outage != nil {
 		kind, why = outage.kind, outage.why
 	}
 	if why == "" {
 		return nil
 	}
 	return []problem.Problem{problem.New(kind, t.name, "not served by Redis: "+why)}
+}
+
+// outage returns why Redis doesn't serve a worker; nil if it does. A sleeping topic has no
+// worker, and the scanner's heartbeats tell.
+func (t *topic) outage() *outage {
+	if beat := t.beat(); t.asleep() && beat.Failure != "" {
+		return &outage{kindOfRedis(beat.Cause), beat.Failure}
+	}
+	return t.health.outage.Load()
 }
 
 // shardProblems returns the shards that Redis refuses to serve, as one problem. It is

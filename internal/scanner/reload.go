@@ -106,13 +106,13 @@ func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
 }
 
 // revisit reads the sources of topics again and applies what that changes. While all of
-// them are the scanner's own, it does so once in sourceInterval.
+// them are the scanner's own, it does so as often as askAgain says.
 func (r *reloader) revisit(ctx context.Context) {
 	r.applying.Lock()
 	defer r.applying.Unlock()
 	docs := r.latest.Documents
 	settled := r.sources.settled(docs)
-	if docs == nil || settled && time.Since(r.asked) < sourceInterval {
+	if docs == nil || settled && time.Since(r.asked) < askAgain(len(docs)) {
 		return
 	}
 	r.asked = time.Now()

@@ -80,6 +80,7 @@ type Scanner struct {
 	certificates *certificates
 	holds        *holds
 	listener     *shard.Listener
+	sleepers     *sleepers
 	sources      *sources
 	tracker      problem.Tracker // of what the heartbeats report
 
@@ -121,7 +122,10 @@ func New(cfg Config) (*Scanner, error) {
 	s.clock = &clock{store: s.store, metrics: s.metrics, log: cfg.Log, every: clockInterval}
 	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members,
 		recorded: map[string]string{}}
+	s.sleepers = &sleepers{store: s.store, live: func() int { return s.heartbeat.State().Live }, every: netInterval,
+		log: cfg.Log}
 	s.reloader = newReloader(s, s.sources, s.store, s.metrics, cfg.Log)
+	s.sleepers.topics = s.reloader.all
 	s.identity = &identity{store: s.store, fleet: cfg.Settings.Redis.Prefix, lost: s.reloader.keepAgain, log: cfg.Log,
 		every: identityInterval}
 	if cfg.Register != nil {
@@ -181,6 +185,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.support.Go(func() error { s.heartbeat.Run(serving); return nil })
 	s.support.Go(func() error { s.holds.watch(working); return nil })
 	s.support.Go(func() error { s.listener.Run(working); return nil })
+	s.support.Go(func() error { s.sleepers.watch(working); return nil })
 	s.support.Go(func() error { s.reloader.follow(working); return nil })
 	s.support.Go(func() error { s.durability.watch(working); return nil })
 	s.support.Go(func() error { s.identity.watch(working); return nil })

@@ -15,9 +15,17 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// sourceInterval is how often a scanner reads the recorded sources of its topics while
-// all of them are its own.
-const sourceInterval = 5 * time.Second
+// While all topics have this scanner's source, it reads their records every sourceInterval. If
+// that were more than sourceRate topics a second, it reads them less often.
+const (
+	sourceInterval = 5 * time.Second
+	sourceRate     = 10
+)
+
+// askAgain returns when to read the records of n settled topics again.
+func askAgain(n int) time.Duration {
+	return max(sourceInterval, time.Duration(n)*time.Second/sourceRate)
+}
 
 // sources knows the recorded source of each topic. A topic with another recorded source
 // is served by the document that Redis keeps, and the scanner's own document waits. As a

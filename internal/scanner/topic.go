@@ -43,9 +43,11 @@ type topic struct {
 	logs      limitedLogs
 	log       *slog.Logger
 	metrics   *telemetry.TopicMetrics
-	live      func() int // how many scanners of the fleet live
-	requests  *requests  // shared by all topics, as is listener
-	listener  *shard.Listener
+	live      func() int           // how many scanners of the fleet live
+	beat      func() balance.State // the scanner's heartbeats
+	requests  *requests            // shared by all topics, as is listener
+	listening *shard.Listening
+	sleep     sleep
 	placed    wake.Signal // a placement was put in force
 
 	tasks      *router.Router // for the intake, as the next three
@@ -73,10 +75,10 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
-		live: func() int { return s.heartbeat.State().Live }, requests: &s.requests,
-		listener: s.listener, placed: wake.NewSignal(),
+		live: func() int { return s.heartbeat.State().Live }, beat: s.heartbeat.State,
+		requests: &s.requests, placed: wake.NewSignal(),
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
-		quiet: s.quiet,
+		quiet: s.quiet, sleep: sleep{now: s.sleepers.now, next: never, woken: time.Now()},
 	}
 	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error,
 		unsettled: ratelog.New(log, slog.LevelWarn, "outcomes not written to redis, trying again")}
@@ -84,8 +86,10 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: force.aboutShards,
 		Desired: func(ctx context.Context) (int, error) { return s.sources.shards(ctx, doc.Name) },
 		Shared:  s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.requests.next, Changed: &force.changed,
-		Placed: t.placed, Step: s.moving, Report: t.health, Metrics: metrics, Log: log, Advice: adviceOnRedis,
+		Placed: t.placed, Pace: t.pace, Step: s.moving, Report: t.health, Metrics: metrics, Log: log, Advice: adviceOnRedis,
 	})
+	t.listening = s.listener.Listen(t.store,
+		shard.Hearing{Woken: t.hear, Placed: t.placed.Send, Listens: t.health.listens})
 	t.settler = newSettler(t.store, t.window, t.health.settled)
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.routing = &routing{publisher: t.publisher, inForce: force}
@@ -160,12 +164,12 @@ func (t *topic) announce(ctx context.Context) {
 }
 
 // scale returns how many workers this scanner runs for the topic, and how many tickets
-// each of them draws per tick. Both are 0 before there is a placement. In an idle topic one
+// each of them draws per tick. Both are 0 before there is a placement, and in a sleeping topic. In an idle topic one
 // worker draws the tickets of all (docs/adr/0025). While tasks move it isn't idle, because
 // each worker moves some.
 func (t *topic) scale() (workers, tickets int) {
 	p, _ := t.resharder.Known()
-	if p.Epoch == 0 {
+	if p.Epoch == 0 || t.asleep() {
 		return 0, 0
 	}
 	s := t.inForce.settings()
@@ -194,16 +198,12 @@ func (t *topic) workers() int {
 	return workers
 }
 
-// listen passes messages on the wake channels of the polled shards to the waiters. When a
-// placement was put in force, it makes the reconciler read it at once, because new tasks
-// lie in its shards already.
+// listen listens to the wake channels of the polled shards.
 func (t *topic) listen(ctx context.Context) {
-	listening := t.listener.Listen(t.store,
-		shard.Hearing{Woken: t.waiters.notify, Placed: t.placed.Send, Listens: t.health.listens})
-	defer listening.Close()
+	defer t.listening.Close()
 	for ctx.Err() == nil {
 		n := t.scanned()
-		listening.Shards(n)
+		t.listening.Shards(n)
 		t.inForce.await(ctx, func() bool { return t.scanned() != n })
 	}
 }

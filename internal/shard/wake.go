@@ -130,13 +130,13 @@ func (o *Listening) Close() {
 	}
 }
 
-// leave ends listening to all but the first n channels; listener.mu is held.
+// leave ends listening to all but the first n channels; listener.mu is held. Their messages
+// are ignored. SUNSUBSCRIBE would be one more right for a scanner.
 func (o *Listening) leave(n int) {
 	n = min(n, len(o.channels))
 	for _, c := range o.channels[n:] {
 		if c.subscribed {
 			o.subscribed--
-			_ = c.node.sub.SUnsubscribe(context.Background(), c.name) // else its messages are ignored
 		}
 		delete(o.listener.channels, c.name)
 		delete(o.listener.lost, c.name)

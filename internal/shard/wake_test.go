@@ -132,8 +132,11 @@ func TestTopicsShareAConnection(t *testing.T) {
 	l.Shards(l.p.Shards)
 	before.Close()
 	l.hears("when it is listened to again")
+	l.ok(l.Shard(2).Wakeup(l.ctx(), l.next.Add(-time.Hour)))
+	eventually(t, "a wake-up without a task", func() bool { return l.heard.Load() == l.next.Add(-time.Hour).UnixMilli() })
 	others[0].Shards(2)
 	others[1].Close()
+	l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
 	eventually(t, "only wanted channels are subscribed to", func() bool {
 		clients, err := l.rdb.ClientList(l.ctx()).Result()
 		return err == nil && strings.Contains(clients, " ssub=1186 ")

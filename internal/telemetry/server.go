@@ -1,12 +1,14 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +24,8 @@ const shutdownGrace = 3 * time.Second
 type ServerConfig struct {
 	// Listen is the address, host:port; port 0 takes a free one. Required.
 	Listen string
+	// Setting is the configuration key of Listen, for errors. Defaults to admin.listen.
+	Setting string
 	// Registry provides the metrics for /metrics. Required.
 	Registry prometheus.Gatherer
 	// Instance is this scanner's name. /readyz?instance=NAME is ready only if NAME is
@@ -36,10 +40,10 @@ type ServerConfig struct {
 
 // Server answers /livez, /readyz and /metrics.
 type Server struct {
-	addr string
-	log  *slog.Logger
-	http *http.Server
-	ln   net.Listener
+	addr, setting string
+	log           *slog.Logger
+	http          *http.Server
+	ln            net.Listener
 
 	grace time.Duration // shutdownGrace; shorter in tests
 }
@@ -49,14 +53,16 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.Registry == nil || cfg.Log == nil {
 		return nil, errors.New("admin server: Registry and Log are required")
 	}
+	cfg.Setting = cmp.Or(cfg.Setting, "admin.listen")
 	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
-		return nil, fmt.Errorf("admin.listen %q: must be host:port, as in 127.0.0.1:9320: %w", cfg.Listen, err)
+		return nil, fmt.Errorf("%s %q: must be host:port, as in 127.0.0.1:9320: %w", cfg.Setting, cfg.Listen, err)
 	}
 	h, err := newHealth(cfg.Instance, cfg.Checks)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{addr: cfg.Listen, log: cfg.Log, http: httpServer(cfg, h), grace: shutdownGrace}, nil
+	return &Server{addr: cfg.Listen, setting: cfg.Setting, log: cfg.Log, http: httpServer(cfg, h),
+		grace: shutdownGrace}, nil
 }
 
 // Listen binds the address, so that a start fails early if the port is taken; the error
@@ -64,11 +70,12 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) Listen() error {
 	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("admin.listen %s is taken, perhaps by another scanner: stop that one, or give this one "+
-			"its own address with admin.listen or DUEFLEET_ADMIN_LISTEN: %w", s.addr, err)
+		variable := "DUEFLEET_" + strings.ToUpper(strings.ReplaceAll(s.setting, ".", "_"))
+		return fmt.Errorf("%s %s is taken, perhaps by another scanner: stop that one, or give this one "+
+			"its own address with %s or %s: %w", s.setting, s.addr, s.setting, variable, err)
 	}
 	if err != nil {
-		return fmt.Errorf("admin.listen %s: %w", s.addr, err)
+		return fmt.Errorf("%s %s: %w", s.setting, s.addr, err)
 	}
 	s.ln = ln
 	return nil

@@ -21,22 +21,33 @@ const composeFile = root + "/deploy/compose/compose.yaml"
 
 // composed is the part of compose's output that tests read.
 type composed struct {
-	Services map[string]struct {
-		Command     []string          `yaml:"command"`
-		Environment map[string]string `yaml:"environment"`
-		ReadOnly    bool              `yaml:"read_only"`
-		Deploy      struct {
-			Replicas int `yaml:"replicas"`
-		} `yaml:"deploy"`
-		Build struct {
-			Context    string            `yaml:"context"`
-			Dockerfile string            `yaml:"dockerfile"`
-			Args       map[string]string `yaml:"args"`
-		} `yaml:"build"`
-		Ports []struct {
-			HostIP string `yaml:"host_ip"`
-		} `yaml:"ports"`
-	} `yaml:"services"`
+	Services map[string]composedService `yaml:"services"`
+}
+
+// composedService is one service of it.
+type composedService struct {
+	Command     []string          `yaml:"command"`
+	Environment map[string]string `yaml:"environment"`
+	ReadOnly    bool              `yaml:"read_only"`
+	Deploy      struct {
+		Replicas int `yaml:"replicas"`
+	} `yaml:"deploy"`
+	Build struct {
+		Context    string            `yaml:"context"`
+		Dockerfile string            `yaml:"dockerfile"`
+		Args       map[string]string `yaml:"args"`
+	} `yaml:"build"`
+	Ports []struct {
+		HostIP string `yaml:"host_ip"`
+	} `yaml:"ports"`
+}
+
+// composeService returns one service of the file.
+func composeService(t *testing.T, name string) composedService {
+	t.Helper()
+	var c composed
+	check.OK(t, yaml.Unmarshal([]byte(must(t, command(t, nil, tool(t, "compose"), composeFile))), &c))
+	return c.Services[name]
 }
 
 // TestCompose: compose reads the file. The file has all parts of a fleet and opens no

@@ -109,7 +109,7 @@ func vanishedDocument(t *testing.T) {
 	_, err = client.KV().Delete(tr.settings.ConsulPrefix+"/topics/orders", nil)
 	check.OK(t, err)
 	tr.schedule("0s")
-	advice := tr.finds("topic orders document", "fail", "no document")["topic orders document"]
+	advice := tr.finds("topic orders document", "fail", "an orphan: Redis holds")["topic orders document"]
 	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"topic_orphan orders"}, Exit: 4, Doctor: 1,
 		Ready: []int{200, 200}, Metrics: []string{"topic_orphan orders"}, Alerts: []string{"DuefleetProblemMinor"}})
 	tr.run(tr.advised(advice, "scanner topic undo orders"))

@@ -18,6 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/consumer"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/console"
 	"github.com/duefleet/duefleet/internal/httpapi"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -209,6 +211,11 @@ func readMetrics(t *testing.T) map[string]bool {
 	}
 	for _, m := range regexp.MustCompile(`name\("(\w+)"\)`).FindAllStringSubmatch(read(t, "outbox/metrics.go"), -1) {
 		all["duefleet_outbox_"+m[1]] = true // of a module of its own
+	}
+	if _, err := console.New(console.Config{
+		Settings: config.Defaults().Console, Registerer: all, Log: slog.New(slog.DiscardHandler),
+	}); err != nil {
+		t.Fatal(err)
 	}
 	for _, rules := range []string{"duefleet.expected.yaml", "duefleet.rules.yaml"} {
 		for _, m := range regexp.MustCompile(`(?m)- record: (?:\w+:)?(\w+)$`).FindAllStringSubmatch(read(t,

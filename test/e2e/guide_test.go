@@ -14,33 +14,38 @@ func guidePath() string { return filepath.Join("..", "..", "docs", "guide.md") }
 
 var shownInGo = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// TestTheGuideShowsCodeThatIsTested: each Go block of docs/guide.md is, line for line, a
+// pagesOfParts show parts of files instead of programs.
+var pagesOfParts = []string{guidePath(), filepath.Join("..", "..", "docs", "outbox.md")}
+
+// TestTheGuideShowsCodeThatIsTested: each Go block of pagesOfParts is, line for line, a
 // part of a file that the guide links to. The file belongs to a program or to compiled
 // examples.
 func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
 	t.Parallel()
-	guide, err := os.ReadFile(guidePath())
-	check.OK(t, err)
-	var sources []string
-	for _, link := range regexp.MustCompile(`\]\((\.\./[^)#]+\.go)\)`).FindAllStringSubmatch(string(guide), -1) {
-		if !strings.HasPrefix(link[1], "../examples/") && !strings.HasSuffix(link[1], "example_test.go") {
-			continue
-		}
-		source, err := os.ReadFile(filepath.Join(filepath.Dir(guidePath()), link[1]))
+	for _, page := range pagesOfParts {
+		text, err := os.ReadFile(page)
 		check.OK(t, err)
-		sources = append(sources, string(source))
-	}
-	blocks := shownInGo.FindAllStringSubmatch(string(guide), -1)
-	if len(blocks) < 5 || len(sources) < 3 {
-		t.Fatalf("found only %d blocks and %d files", len(blocks), len(sources))
-	}
-	for _, block := range blocks {
-		if !isIn(sources, block[1]) {
-			t.Errorf("no file that the guide links to has this:\n%s", block[1])
+		var sources []string
+		for _, link := range regexp.MustCompile(`\]\((\.\./[^)#]+\.go)\)`).FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasPrefix(link[1], "../examples/") && !strings.HasSuffix(link[1], "example_test.go") {
+				continue
+			}
+			source, err := os.ReadFile(filepath.Join(filepath.Dir(page), link[1]))
+			check.OK(t, err)
+			sources = append(sources, string(source))
 		}
-	}
-	if other := strings.Replace(blocks[0][1], "client", "customer", 1); isIn(sources, other) {
-		t.Errorf("isIn finds a block that no file has:\n%s", other)
+		blocks := shownInGo.FindAllStringSubmatch(string(text), -1)
+		if len(blocks) < 4 || len(sources) == 0 {
+			t.Fatalf("%s has only %d blocks, and links to %d files", page, len(blocks), len(sources))
+		}
+		for _, block := range blocks {
+			if !isIn(sources, block[1]) {
+				t.Errorf("no file that %s links to has this:\n%s", page, block[1])
+			}
+		}
+		if other := strings.Replace(blocks[0][1], "ctx", "context", 1); isIn(sources, other) {
+			t.Errorf("isIn finds a block that no file has:\n%s", other)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func (p *Postgres) begin(ctx context.Context, programs map[string]string, args [
 	p.server = server{
 		main: &process{
 			name: "postgres", path: programs["postgres"], env: os.Environ(), dir: p.dir,
-			log:  filepath.Join(p.dir, "postgres.log"),
+			log: filepath.Join(p.dir, "postgres.log"),
 			args: append([]string{"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", p.dir, "-c", "fsync=off"},
 				args...),
 			quit: syscall.SIGINT, // at SIGTERM, PostgreSQL would wait for its clients

@@ -1,0 +1,241 @@
+package scanner
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/reshard"
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+const (
+	// sleepInterval is how often the sleepers look for topics that fall asleep or wake.
+	sleepInterval = time.Second
+	// netInterval is how often the fleet looks at each sleeping topic, in case a wake-up was
+	// lost. Each scanner does so once in netInterval times the number of scanners, and at
+	// least once in netMost.
+	netInterval = 20 * time.Second
+	netMost     = time.Minute
+	// A sleeping topic wakes aheadTicks ticks, and at least aheadLeast, before a task is due.
+	aheadTicks = 3
+	aheadLeast = 2 * time.Second
+	// sleepingPace is how often the placement of a sleeping topic is read.
+	sleepingPace = 30 * time.Second
+	// sleepTimeout bounds the calls of one look.
+	sleepTimeout = 4 * time.Second
+)
+
+// never is a time in Redis ms that never comes.
+const never = math.MaxInt64
+
+// sleep holds what a topic knows about its sleep. While it sleeps, no worker draws tickets or
+// looks at shards, because nothing is due soon. See docs/adr/0032.
+type sleep struct {
+	now func() int64 // estimates Redis's clock
+
+	mu     sync.Mutex
+	asleep bool
+	next   int64     // when the earliest task that is known is due, in Redis ms
+	woken  time.Time // when it last woke
+
+	// These are of the last look at its shards.
+	looked   time.Time
+	shards   int
+	renewals uint64 // of the subscription
+}
+
+// sleepers puts topics to sleep and wakes them.
+type sleepers struct {
+	store  *shard.Store
+	topics func() []*served
+	live   func() int
+	every  time.Duration // netInterval, except in tests
+	log    *slog.Logger
+	clock  atomic.Pointer[reading] // the last one; nil: none so far
+}
+
+// reading is one reading of Redis's clock.
+type reading struct {
+	at     time.Time
+	millis int64
+}
+
+// now estimates Redis's clock, in ms; never before the first reading.
+func (k *sleepers) now() int64 {
+	last := k.clock.Load()
+	if last == nil {
+		return never
+	}
+	return last.millis + time.Since(last.at).Milliseconds()
+}
+
+// watch looks once a second until ctx ends.
+func (k *sleepers) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		k.pass(ctx)
+		retry.Sleep(ctx, sleepInterval)
+	}
+}
+
+// pass wakes the topics in which a task is due soon. Then it looks at the shards of those
+// that may fall asleep, and of those that sleep and whose turn it is.
+func (k *sleepers) pass(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, sleepTimeout)
+	defer cancel()
+	millis, err := k.store.Scripts().LatestNow(ctx)
+	if err != nil {
+		return // heartbeats report that; nothing can be delivered
+	}
+	k.clock.Store(&reading{time.Now(), millis})
+	every := min(k.every*time.Duration(max(k.live(), 1)), netMost)
+	var topics []*topic
+	var shards []shard.Shard
+	for _, v := range k.topics() {
+		t := v.topic
+		t.wakeIfDue()
+		if !t.beginLook(every) {
+			continue
+		}
+		topics = append(topics, t)
+		for at := range t.sleep.shards {
+			shards = append(shards, t.store.Shard(at))
+		}
+	}
+	heads := k.store.Heads(ctx, shards)
+	for _, t := range topics {
+		n := t.sleep.shards
+		for _, lost := range t.endLook(heads[:n]) {
+			if err := t.store.Shard(lost).Wakeup(ctx, time.UnixMilli(millis)); err != nil {
+				k.log.DebugContext(ctx, "wake-up not repeated", "topic", t.name, "error", err)
+			}
+		}
+		heads = heads[n:]
+	}
+}
+
+// asleep reports whether the topic sleeps.
+func (t *topic) asleep() bool {
+	t.sleep.mu.Lock()
+	defer t.sleep.mu.Unlock()
+	return t.sleep.asleep
+}
+
+// wake ends the topic's sleep, or keeps it from falling asleep for a while.
+func (t *topic) wake() {
+	t.sleep.mu.Lock()
+	was := t.sleep.asleep
+	t.sleep.asleep, t.sleep.woken = false, time.Now()
+	t.sleep.mu.Unlock()
+	if was {
+		t.inForce.changed.Fire()
+	}
+}
+
+// hear notes that a task with this score became the earliest of a shard.
+func (t *topic) hear(shard int, score int64) {
+	t.waiters.notify(shard, score)
+	t.sleep.mu.Lock()
+	t.sleep.next = min(t.sleep.next, score)
+	t.sleep.mu.Unlock()
+	t.wakeIfDue()
+}
+
+// wakeIfDue wakes the topic if a task is due soon.
+func (t *topic) wakeIfDue() {
+	t.sleep.mu.Lock()
+	due := t.sleep.asleep && t.soon(t.sleep.next)
+	t.sleep.mu.Unlock()
+	if due {
+		t.wake()
+	}
+}
+
+// pace returns how often the topic's placement is read, if no message says that it changed.
+func (t *topic) pace() time.Duration {
+	if t.asleep() {
+		return sleepingPace
+	}
+	return reshard.Interval
+}
+
+// soon reports whether a topic with a task that is due then must be awake.
+func (t *topic) soon(due int64) bool {
+	ahead := max(aheadLeast, aheadTicks*t.inForce.settings().Tick)
+	return due-ahead.Milliseconds() <= t.sleep.now()
+}
+
+// beginLook reports whether the topic's shards should be looked at now. If so, hear notes
+// the tasks that come from now on.
+func (t *topic) beginLook(every time.Duration) bool {
+	p, removed := t.resharder.Known()
+	if p.Epoch == 0 || removed {
+		return false
+	}
+	renewals, all := t.listening.Heard()
+	if p.Phase != shard.Stable {
+		t.wake()
+		return false
+	}
+	t.sleep.mu.Lock()
+	defer t.sleep.mu.Unlock()
+	s := &t.sleep
+	if s.asleep {
+		if all && renewals == s.renewals && p.Scanned() == s.shards && time.Since(s.looked) < every {
+			return false
+		}
+	} else if !all || !t.calm() {
+		return false
+	}
+	s.looked = time.Now().Add(every/4 - rand.N(every/2)) // so that topics aren't looked at together
+	s.shards, s.renewals, s.next = p.Scanned(), renewals, never
+	return true
+}
+
+// calm reports whether no claim has found a task for a while, and the topic wasn't woken. Redis
+// must serve its workers.
+// sleep.mu is held.
+func (t *topic) calm() bool {
+	if last := t.claimed.Load(); last != nil && time.Since(*last) <= t.quiet {
+		return false
+	}
+	return time.Since(t.sleep.woken) > t.quiet && t.health.outage.Load() == nil
+}
+
+// endLook takes the result of a look. The topic falls asleep if nothing is due soon, and
+// wakes otherwise. It returns the shards with tasks that a sleeping topic hadn't heard about.
+func (t *topic) endLook(heads []shard.Head) (unheard []int) {
+	renewals, all := t.listening.Heard()
+	t.sleep.mu.Lock()
+	s := &t.sleep
+	was, heard, stay := s.asleep, t.soon(s.next), true
+	for at, h := range heads {
+		due := int64(never)
+		switch {
+		case h.Err != nil:
+			stay = false
+		case h.Leased: // and overdue, if the scanner that claimed it died
+			due = t.sleep.now()
+		case !h.Due.IsZero():
+			due = h.Due.UnixMilli()
+		}
+		if was && !heard && t.soon(due) {
+			unheard = append(unheard, at)
+		}
+		s.next = min(s.next, due)
+	}
+	stay = stay && !t.soon(s.next)
+	if !was {
+		s.asleep = stay && all && renewals == s.renewals && t.calm()
+	}
+	s.mu.Unlock()
+	if was && !stay {
+		t.wake()
+	}
+	return unheard
+}

@@ -1,0 +1,115 @@
+package scanner
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// drowsy is a scanner whose topic falls asleep soon.
+func drowsy(t *testing.T) *lone {
+	t.Helper()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 20ms", "shards: 4")}, nil)
+	l.quiet = 50 * time.Millisecond
+	l.start()
+	return l
+}
+
+// sleeps waits until the topic sleeps, and no worker is left.
+func (l *lone) sleeps() *topic {
+	l.t.Helper()
+	orders := l.served("orders").topic
+	wait.For(l.t, "the topic to sleep", func() bool { return orders.asleep() && l.value("duefleet_workers") == 0 })
+	return orders
+}
+
+// later stores a task of a shard that is due in a while.
+func (l *lone) later(in time.Duration) {
+	l.t.Helper()
+	fixture.Store(l.t, l.topic("orders"), shard.Entry{ID: "later", When: task.In(in), Body: []byte{0}})
+}
+
+// TestASleepingTopicWakes, when a task comes that is due, and before a task is due.
+func TestASleepingTopicWakes(t *testing.T) {
+	t.Parallel()
+	l := drowsy(t)
+	l.sleeps()
+	l.spread(1, 0, 1, 2, 3)
+	l.forwards(4)
+	l.sleeps()
+	l.later(aheadLeast + 500*time.Millisecond)
+	l.forwards(5)
+	if late := l.value("duefleet_lateness_seconds_sum"); late > 1 { // in all five; an overslept one is later
+		t.Errorf("late by %v s in all", late)
+	}
+	l.sleeps()
+	l.later(time.Hour)
+	l.sleeps()
+}
+
+// TestABrokenSubscriptionMakesASleepingTopicLook: the message about a task is lost with it.
+func TestABrokenSubscriptionMakesASleepingTopicLook(t *testing.T) {
+	t.Parallel()
+	l := drowsy(t)
+	orders := l.sleeps()
+	before, _ := orders.listening.Heard()
+	l.later(time.Hour)
+	wait.For(t, "the task to be heard of", func() bool { return l.knows(orders) })
+	l.forgets(orders)
+	l.ok(l.rdb.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	wait.For(t, "the topic to look again", func() bool {
+		now, _ := orders.listening.Heard()
+		return now != before && l.knows(orders)
+	})
+}
+
+// knows reports whether the topic knows of a task.
+func (l *lone) knows(t *topic) bool {
+	t.sleep.mu.Lock()
+	defer t.sleep.mu.Unlock()
+	return t.sleep.next != never
+}
+
+// forgets makes the topic know of no task, as if its message had been lost.
+func (l *lone) forgets(t *topic) {
+	t.sleep.mu.Lock()
+	defer t.sleep.mu.Unlock()
+	t.sleep.next = never
+}
+
+// TestALostWakeUpIsMadeUpFor: a look that finds a task wakes the topic. If nobody heard about
+// the task, it names the shard, so that the other scanners are woken too.
+func TestALostWakeUpIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	soon, later := shard.Head{Due: time.Now().Add(time.Second)}, shard.Head{Due: time.Now().Add(time.Hour)}
+	for _, c := range []struct {
+		name   string
+		heads  []shard.Head
+		hears  int64 // a score, during the look
+		asleep bool
+		lost   []int
+	}{
+		{"nothing stored", make([]shard.Head, 4), never, true, nil},
+		{"a task is due later", []shard.Head{{}, later, {}, {}}, never, true, nil},
+		{"tasks are due soon", []shard.Head{{}, soon, {}, soon}, never, false, []int{1, 3}},
+		{"a task is due soon, and was heard of", []shard.Head{{}, soon, {}, {}}, soon.Due.UnixMilli(), false, nil},
+		{"a task is leased", []shard.Head{{}, {}, {Leased: true}, {}}, never, false, []int{2}},
+		{"a shard can't be read", []shard.Head{{}, {}, {}, {Err: task.ErrNotFound}}, never, false, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := drowsy(t)
+			orders := l.sleeps()
+			orders.hear(0, c.hears)
+			lost := orders.endLook(c.heads)
+			if !slices.Equal(lost, c.lost) || orders.asleep() != c.asleep {
+				t.Errorf("lost %v, asleep: %v; want %v, %v", lost, orders.asleep(), c.lost, c.asleep)
+			}
+		})
+	}
+}
