@@ -43,7 +43,7 @@ func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
 				t.Errorf("no file that %s links to has this:\n%s", page, block[1])
 			}
 		}
-		if other := strings.Replace(blocks[0][1], "ctx", "context", 1); isIn(sources, other) {
+		if other := strings.Replace(blocks[0][1], "producer", "customer", 1); isIn(sources, other) {
 			t.Errorf("isIn finds a block that no file has:\n%s", other)
 		}
 	}
