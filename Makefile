@@ -129,7 +129,7 @@ relay: ## Build bin/duefleet-relay, the relay of the outbox
 	$(compile) -C outbox -o ../bin/ ./cmd/duefleet-relay
 
 .PHONY: test-outbox
-test-outbox: test-tools postgres ## Run the tests of outbox, a module of its own
+test-outbox: test-tools postgres psycopg2 ## Run the tests of outbox, a module of its own
 	cd outbox && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
 
 .PHONY: test-bench
@@ -152,7 +152,7 @@ model: ## Explore the protocol for changing M, large scopes included, in some mi
 	go test -count 1 -timeout 60m ./test/model -long
 
 .PHONY: nightly
-nightly: chaos cluster clients compat measure bench model test-race ## Run everything that takes too long for every change
+nightly: chaos chaos-outbox cluster clients compat measure bench model test-race ## Run everything that takes too long for every change
 
 # The stages' tools are built first, so that a signal to make reaches the tests and their
 # servers.
@@ -171,6 +171,11 @@ SEED := 0
 chaos: servers compiler ## Inject every fault, then mix faults at random (SOAK=2m SEED=n ONLY=TestSoak UPDATE=1)
 	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 90m -run '$(or $(ONLY),.)' ./test/chaos \
 		-skip '^TestCluster|NarrowNetwork$$' -soak $(SOAK) -seed $(SEED) $(if $(UPDATE),-update)
+
+.PHONY: chaos-outbox
+chaos-outbox: test-tools postgres ## Kill each part of the outbox again and again for SOAK, and check its ledger (SOAK=2m SEED=n)
+	cd outbox && $(withservers) -- go test -tags chaos -count 1 -v -timeout 60m -run '^TestChaos' ./inbox \
+		-length $(SOAK) -seed $(SEED)
 
 # A library in C replaces the C library's clock, so that tests can set Redis's clock.
 .PHONY: compiler
@@ -347,9 +352,9 @@ chromium: # for the tests of internal/console
 		$(call apt-install,chromium); \
 	}
 
-.PHONY: pika
-pika: # for the tests of examples/python
-	@/usr/bin/python3 -c 'import pika' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-pika); }
+.PHONY: pika psycopg2
+pika psycopg2: # for the tests of examples/python
+	@/usr/bin/python3 -c 'import $@' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-$@); }
 
 .PHONY: consul
 consul: ## Build the pinned Consul once, in some minutes, unless one is on PATH

@@ -20,26 +20,10 @@ var programs fleet.Binaries
 
 func TestMain(m *testing.M) { os.Exit(fleet.RunTests(m, fleet.BuildConfig{}, &programs)) }
 
-// python returns an interpreter with pika. `make test-tools` installs it where it can.
-func python(t *testing.T) string {
-	t.Helper()
-	for _, path := range []string{"python3", "/usr/bin/python3"} {
-		if exec.CommandContext(t.Context(), path, "-c", "import pika").Run() == nil {
-			return path
-		}
-	}
-	const line = "no Python with pika is installed; on Debian: apt-get install python3-pika"
-	if os.Getenv("CI") == "true" || os.Getenv("DUEFLEET_TEST_REQUIRE") == "1" {
-		t.Fatal(line)
-	}
-	t.Skip(line)
-	return ""
-}
-
 // TestOrders: the program prints each answer, and only the order that is due is delivered.
 func TestOrders(t *testing.T) {
 	t.Parallel()
-	interpreter, url := python(t), startFleet(t)
+	interpreter, url := servertest.Python(t, "pika"), startFleet(t)
 	wait.For(t, "the intake", func() bool { return consumers(t, url, "duefleet.orders.intake") > 0 })
 	wait.For(t, "the topic's queue", func() bool { return consumers(t, url, "orders.due") == 0 })
 	channel := servertest.Channel(t, url)

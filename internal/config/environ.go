@@ -6,6 +6,8 @@ const (
 	envPrefix = "DUEFLEET_"
 	// envTestPrefix is the prefix of variables that only tests read.
 	envTestPrefix = "DUEFLEET_TEST_"
+	// envOutbox is read by duefleet-relay alone.
+	envOutbox = "DUEFLEET_OUTBOX_DATABASE"
 )
 
 // envName returns the variable for a key outside topics: redis.tls.ca_file is
@@ -28,7 +30,7 @@ func environment(environ []string, errs *errorList) settings {
 	for _, line := range environ {
 		name, text, _ := strings.Cut(line, "=")
 		short, ours := strings.CutPrefix(name, envPrefix)
-		if !ours || strings.HasPrefix(name, envTestPrefix) || ofKubernetes(name, text) {
+		if !ours || strings.HasPrefix(name, envTestPrefix) || name == envOutbox || ofKubernetes(name, text) {
 			continue
 		}
 		f, known := byName[short]

@@ -365,6 +365,13 @@ func TestVariablesOfKubernetesAreNoErrors(t *testing.T) {
 	wantLines(t, err, "environment: DUEFLEET_REDIS_PORT: unknown variable")
 }
 
+// A pod or a shell may have the variable of duefleet-relay for other programs, too.
+func TestTheVariableOfTheRelayIsNoError(t *testing.T) {
+	t.Parallel()
+	_, err := decode("c", nil, []string{"DUEFLEET_OUTBOX_DATABASE=postgres://relay@db/shop", "DUEFLEET_OUTBOX_DATA=x"})
+	wantLines(t, err, "environment: DUEFLEET_OUTBOX_DATA: unknown variable")
+}
+
 func TestSecretsFromFiles(t *testing.T) {
 	t.Parallel()
 	password := writeFile(t, "p@ss, word\n")

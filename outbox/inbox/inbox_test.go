@@ -9,153 +9,19 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/duefleet/duefleet/consumer"
-	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/outbox"
 	"github.com/duefleet/duefleet/outbox/inbox"
 	"github.com/duefleet/duefleet/outbox/internal/pgtest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/fleet/member"
-	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
-
-func TestMain(m *testing.M) {
-	if text := os.Getenv(victimEnv); text != "" {
-		victim(text)
-	}
-	pgtest.Main(m)
-}
-
-var errTest = errors.New("the handler fails after its commit")
-
-const (
-	orders = fixture.Orders
-	queue  = "orders.due"
-)
-
-// place is where a consumer finds its servers.
-type place struct{ Database, RabbitMQ, Redis, Prefix string }
-
-// effect inserts into effects in the transaction of the mark.
-func effect(ctx context.Context, db *sql.DB, t task.Task, step string) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
-	first, err := inbox.Once(ctx, tx, t, step)
-	if err != nil {
-		return err
-	}
-	if first {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO effects (id, step) VALUES ($1, $2)`, t.ID, step); err != nil {
-			return err
-		}
-	}
-	return tx.Commit()
-}
-
-// consumer returns a consumer that remembers no deliveries itself.
-func (p place) consumer(handle consumer.Handler) (*consumer.Consumer, error) {
-	return consumer.New(consumer.Config{
-		URLs: []string{p.RabbitMQ}, Queue: queue, Options: fixture.Options(p.Redis), Prefix: p.Prefix, Remember: -1,
-		Handler: handle, Policy: consumer.Fixed(time.Millisecond, 5), Log: slog.New(slog.DiscardHandler),
-	})
-}
-
-// victimEnv is the environment variable that makes a process of this test binary a victim.
-// That is a consumer that is killed after the commit of its first handler.
-const victimEnv = "DUEFLEET_TEST_VICTIM"
-
-func victim(text string) {
-	var p place
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		panic(err)
-	}
-	db, err := sql.Open("pgx", p.Database)
-	if err != nil {
-		panic(err)
-	}
-	c, err := p.consumer(func(ctx context.Context, d task.Delivery) error {
-		if err := effect(ctx, db, d.Task, ""); err != nil {
-			panic(err)
-		}
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {}
-	})
-	if err != nil {
-		panic(err)
-	}
-	panic(c.Run(context.Background()))
-}
-
-// sandbox is a database with a table of effects, and a fleet that delivers.
-type sandbox struct {
-	t *testing.T
-	place
-	db     *sql.DB
-	topic  *shard.Topic
-	client *producer.Client
-}
-
-func newSandbox(t *testing.T) *sandbox {
-	t.Helper()
-	redis := fixture.New(t)
-	s := &sandbox{t: t, topic: redis.Orders(),
-		place: place{pgtest.Database(t), servertest.RabbitMQ(t), redis.Addr, redis.Prefix}}
-	s.db = pgtest.Open(t, s.Database)
-	check.OK(t, outbox.Migrate(t.Context(), s.db))
-	pgtest.Exec(t, s.db, `CREATE TABLE effects (id text, step text)`)
-	var err error
-	s.client, err = producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
-	check.OK(t, err)
-	return s
-}
-
-// deliver runs a scanner.
-func (s *sandbox) deliver() {
-	s.t.Helper()
-	settings := fleet.Settings{RedisAddr: s.Redis, RedisPrefix: s.Prefix, RabbitMQURL: s.RabbitMQ,
-		Topics: map[string]fleet.Topic{orders: fleet.DeclaredTopic(orders, fleet.Topic{"shards": 2})}}
-	path := filepath.Join(s.t.TempDir(), "config.yaml")
-	check.OK(s.t, fleet.WriteConfig(path, settings.Document()))
-	wait.Background(s.t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, path) })
-	wait.For(s.t, "the topic is served", func() bool {
-		_, err := s.topic.Placement(s.t.Context())
-		return err == nil
-	})
-}
-
-// consume runs a consumer until the test ends.
-func (s *sandbox) consume(handle consumer.Handler) {
-	s.t.Helper()
-	c, err := s.consumer(handle)
-	check.OK(s.t, err)
-	wait.Background(s.t, "the consumer", c.Run)
-}
-
-func (s *sandbox) effects() int {
-	s.t.Helper()
-	return pgtest.Value[int](s.t, s.db, `SELECT count(*) FROM effects`)
-}
-
-func (s *sandbox) schedule(id string) {
-	s.t.Helper()
-	_, err := s.client.Schedule(s.t.Context(), producer.Request{Topic: orders, ID: id, When: producer.Now()})
-	check.OK(s.t, err)
-}
 
 // TestAHandlerThatDiesAfterItsCommit: RabbitMQ gets no ack and delivers again, to another
 // consumer.
@@ -173,7 +39,7 @@ func TestAHandlerThatDiesAfterItsCommit(t *testing.T) {
 	check.Equal(t, "effects", s.effects(), 1)
 	again := make(chan task.Delivery, 1)
 	s.consume(func(ctx context.Context, d task.Delivery) error {
-		err := effect(ctx, s.db, d.Task, "")
+		_, err := effect(ctx, s.db, d.Task, "")
 		again <- d
 		return err
 	})
@@ -189,7 +55,7 @@ func TestARetryAfterTheCommit(t *testing.T) {
 	s.deliver()
 	attempts := make(chan int, 4)
 	s.consume(func(ctx context.Context, d task.Delivery) error {
-		err := effect(ctx, s.db, d.Task, "")
+		_, err := effect(ctx, s.db, d.Task, "")
 		attempts <- d.Attempt
 		if d.Attempt == 1 {
 			return errors.Join(err, errTest)
@@ -213,7 +79,7 @@ func TestEachStepOfAChain(t *testing.T) {
 	last := make(chan task.Delivery, 1)
 	s.consume(func(ctx context.Context, d task.Delivery) error {
 		step := string(d.Payload)
-		err := effect(ctx, s.db, d.Task, step)
+		_, err := effect(ctx, s.db, d.Task, step)
 		switch {
 		case err != nil || d.Attempt == 1:
 			return errors.Join(err, errTest)
@@ -237,7 +103,7 @@ func TestARowThatIsStoredTwice(t *testing.T) {
 	s.deliver()
 	handled := make(chan task.Delivery, 1)
 	s.consume(func(ctx context.Context, d task.Delivery) error {
-		err := effect(ctx, s.db, d.Task, "")
+		_, err := effect(ctx, s.db, d.Task, "")
 		handled <- d
 		return err
 	})

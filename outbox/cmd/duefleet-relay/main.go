@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -102,9 +101,7 @@ func run(cmd *cobra.Command, f flags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	settings, err := config.LoadConnections(f.config, slices.DeleteFunc(os.Environ(), func(line string) bool {
-		return strings.HasPrefix(line, databaseVar+"=")
-	}))
+	settings, err := config.LoadConnections(f.config, os.Environ())
 	if err != nil {
 		return err
 	}

@@ -53,30 +53,42 @@ func get(t *testing.T, addr, path string) (status int, body string) {
 	return response.StatusCode, string(content)
 }
 
+// relay runs the program on a database of its own and the topic orders of a Redis, until the
+// caller calls end. It returns the URL of the database and the address of the admin server.
+func relay(t *testing.T, redis *fixture.Redis) (url string, client *producer.Client, admin string, end func()) {
+	t.Helper()
+	redis.Serve(t, 2)
+	dir, log := t.TempDir(), &wait.Log{}
+	config, database := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "database")
+	check.OK(t, os.WriteFile(config, []byte("redis: {prefix: "+redis.Prefix+"}\n"), 0o600))
+	url = pgtest.Database(t)
+	check.OK(t, os.WriteFile(database, []byte(url+"\n"), 0o600))
+	cmd := program(t, log, []string{"DUEFLEET_REDIS_ADDRS=" + redis.Addr},
+		"--config", config, "--database-file", database, "--admin-listen", "127.0.0.1:0", "--migrate")
+	check.OK(t, cmd.Start())
+	line := regexp.MustCompile(`msg=relaying admin=(\S+)`)
+	wait.For(t, "the relay", func() bool { return line.MatchString(log.String()) })
+	client, err := producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
+	check.OK(t, err)
+	return url, client, line.FindStringSubmatch(log.String())[1], func() {
+		t.Helper()
+		check.OK(t, cmd.Process.Signal(syscall.SIGTERM))
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the relay ended with %v:\n%s", err, log)
+		}
+	}
+}
+
 // TestTheProgram: it creates the tables, brings a row to Redis, sets a broken one aside, and
 // shows both. Without its Redis it isn't ready. At SIGTERM it exits with 0.
 func TestTheProgram(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
 	redis := fixture.At(t, server.Addr(), "relayed")
-	redis.Serve(t, 2)
-	dir, log := t.TempDir(), &wait.Log{}
-	config, database := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "database")
-	check.OK(t, os.WriteFile(config, []byte("redis: {prefix: relayed}\n"), 0o600))
-	url := pgtest.Database(t)
-	check.OK(t, os.WriteFile(database, []byte(url+"\n"), 0o600))
-	cmd := program(t, log, []string{"DUEFLEET_REDIS_ADDRS=" + server.Addr()},
-		"--config", config, "--database-file", database, "--admin-listen", "127.0.0.1:0", "--migrate")
-	check.OK(t, cmd.Start())
-	line := regexp.MustCompile(`msg=relaying admin=(\S+)`)
-	wait.For(t, "the relay", func() bool { return line.MatchString(log.String()) })
-	addr := line.FindStringSubmatch(log.String())[1]
-
+	url, client, addr, end := relay(t, redis)
 	db := pgtest.Open(t, url)
 	pgtest.Exec(t, db, `INSERT INTO duefleet_outbox (topic, id, delay_ms) VALUES ('orders', 'good', 3600000),
 		('orders', 'bad', -1), ('unserved', 'waits', 0)`)
-	client, err := producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
-	check.OK(t, err)
 	wait.For(t, "the task", func() bool { _, err := client.Get(t.Context(), "orders", "good"); return err == nil })
 	for _, want := range []string{`duefleet_outbox_stored_total{action="schedule"} 1`,
 		`duefleet_outbox_stored_total{action="cancel"} 0`, "duefleet_outbox_failed_rows 1", "duefleet_outbox_waiting_rows 1",
@@ -97,10 +109,7 @@ func TestTheProgram(t *testing.T) {
 	status, body = get(t, addr, "/readyz")
 	check.Equal(t, "the status without Redis", status, http.StatusServiceUnavailable)
 	check.Equal(t, "the first line", strings.SplitN(body, ": down (required): ", 2)[0], "not ready\ndatabase: ok\nredis")
-	check.OK(t, cmd.Process.Signal(syscall.SIGTERM))
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the relay ended with %v:\n%s", err, log)
-	}
+	end()
 }
 
 // TestWhatTheProgramNeeds: each mistake has one line, and no line has the password.

@@ -110,12 +110,17 @@ func Need(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if _, err := servers.Find(name); err != nil {
-			if required() {
-				t.Fatal(err)
-			}
-			t.Skip(err)
+			missing(t, err)
 		}
 	}
+}
+
+func missing(t testing.TB, what any) {
+	t.Helper()
+	if required() {
+		t.Fatal(what)
+	}
+	t.Skip(what)
 }
 
 // OwnRedis starts a server for one test, which may fill, flush, pause or kill it. The
