@@ -198,7 +198,7 @@ func shardRows(stats []shard.Stats) (rows []shardRow, hidden int) {
 			row.Lag = max(0, s.Now.Sub(s.Oldest))
 		}
 		if mean := float64(pending) / float64(len(stats)); mean > 0 {
-			row.Skew = fmt.Sprintf("%+.0f %%", (float64(s.Pending)-mean)/mean*100)
+			row.Skew = skew(float64(s.Pending) / mean)
 		}
 		rows = append(rows, row)
 	}
