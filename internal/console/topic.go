@@ -14,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -166,7 +167,7 @@ func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, e
 		if doc.Declare != nil && doc.Declare.Queue != "" {
 			v.Route += fmt.Sprintf(", queue %q", doc.Declare.Queue)
 		}
-		v.Route += "."
+		v.Route += ". " + routeWords(now.Problems, len(balance.Live(now.Fleet)))
 	}
 	v.Shards, v.Hidden = shardRows(s.PerShard)
 	switch r.FormValue("done") {
@@ -183,6 +184,22 @@ func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, e
 		}
 	}
 	return v, nil
+}
+
+// routeWords says what scanners know from RabbitMQ about a topic's route. live is the number of
+// live scanners.
+func routeWords(problems []problem.Problem, live int) string {
+	for _, p := range problems {
+		switch p.Kind {
+		case problem.RabbitMQUnreachable, problem.RabbitMQBlocked, problem.ExchangeMissing, problem.RouteRefused:
+			return "Scanners report: " + p.Text + "."
+		default:
+		}
+	}
+	if live == 0 {
+		return "No scanner runs, so nobody asks RabbitMQ about it."
+	}
+	return "Scanners report no problem with it."
 }
 
 // shardRows returns the shards in their order; of many, those with the longest lag and then
