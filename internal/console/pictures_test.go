@@ -121,7 +121,8 @@ func storeShop(t *testing.T, r *fixture.Redis) {
 			ids[i] = fmt.Sprintf("order-%04d", minute*100+i)
 		}
 		in := task.In(time.Duration(minute+1)*time.Minute - 20*time.Second)
-		fixture.Store(t, r.Orders(), fixture.Entries(in, []byte("\x00{\"order\": 4711, \"total\": \"12.50 EUR\"}"), ids...)...)
+		payload := []byte("\x00{\"order\": 4711, \"total\": \"12.50 EUR\"}")
+		fixture.Store(t, r.Orders(), fixture.Entries(in, payload, ids...)...)
 	}
 	fixture.Store(t, r.Store.Topic("sessions"), fixture.Entries(task.In(0), []byte("\x00{}"), "session-1", "session-2")...)
 	fixture.Store(t, r.Store.Topic("reminders"), fixture.Entries(task.In(26*time.Hour), []byte("\x00{}"), "reminder-1",

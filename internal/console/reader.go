@@ -12,8 +12,8 @@ import (
 const (
 	// readEvery is the pause between two readings of the fleet while somebody looks.
 	readEvery = 5 * time.Second
-	// readEach is how much of that pause each topic needs at least: a reading costs Redis some
-	// 70 µs for each topic, and less than 1 ms a second shall go there.
+	// readEach is how much of that pause each topic needs at least. A reading costs Redis about
+	// 70 µs for each topic, so readings take less than 1 ms a second of its time.
 	readEach = 100 * time.Millisecond
 	// readTopicEvery is the pause for one topic.
 	readTopicEvery = 2 * time.Second

@@ -48,7 +48,8 @@ func TestTwoViewers(t *testing.T) {
 	_, err := d.docs.Consul.Put(t.Context(), "orders", []byte(declared), d.now().Index)
 	check.OK(t, err)
 	park(t, d.redis.Orders(), "refused", "p-1", "p-2")
-	fixture.Store(t, d.redis.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), hostileID, oddID, "move", "run")...)
+	fixture.Store(t, d.redis.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), hostileID, oddID, "move",
+		"run")...)
 	d.startScanner(t)
 	ann, bob := d.openAs(t, "ann", 1280), d.openAs(t, "bob", 1280)
 	bob.do(chromedp.Navigate(bob.at), chromedp.WaitVisible(chromedp.CSS(".counts")))

@@ -42,7 +42,7 @@ func TestTheDemoHasAConsole(t *testing.T) {
 		}
 		return at != ""
 	})
-	resp, err := http.Get(at) //nolint:noctx // of the console above
+	resp, err := http.Get(at)
 	check.OK(t, err)
 	defer resp.Body.Close()
 	page, err := io.ReadAll(resp.Body)
@@ -54,7 +54,7 @@ func TestTheDemoHasAConsole(t *testing.T) {
 	}
 	check.OK(t, cmd.Process.Signal(os.Interrupt))
 	check.OK(t, wait.Receive(t, "the end of the demo", ended))
-	if _, err := http.Get(at); err == nil { //nolint:noctx,bodyclose // nobody answers
+	if _, err := http.Get(at); err == nil { //nolint:bodyclose // nobody answers
 		t.Error("the console still answers")
 	}
 }

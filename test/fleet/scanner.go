@@ -86,7 +86,8 @@ func (s *Scanner) Start(ctx context.Context) error {
 		env = append(env, "DUEFLEET_ADMIN_LISTEN="+s.cfg.Admin)
 	}
 	env = append(env, s.cfg.Env...)
-	run, err := startProcess(s.cfg.Name, s.cfg.Binary, []string{cmp.Or(s.cfg.Verb, "run"), "--config", s.cfg.Config}, env, s.log)
+	args := []string{cmp.Or(s.cfg.Verb, "run"), "--config", s.cfg.Config}
+	run, err := startProcess(s.cfg.Name, s.cfg.Binary, args, env, s.log)
 	if err != nil {
 		return err
 	}
