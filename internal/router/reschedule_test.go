@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,57 +12,118 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 )
 
-// TestRescheduleManyWhileTheShardCountChanges: some tasks are moved by a mover already. A
-// later move of the same ID wins, and nothing brings back a task that was cancelled.
-func TestRescheduleManyWhileTheShardCountChanges(t *testing.T) {
+// TestMovesWhileTheShardCountChanges: a mover has moved some tasks already. Each task has one
+// copy, in its new shard. The last move of an ID wins. Nothing brings back a task that was
+// cancelled. A reschedule begins a task again; a retiming keeps its attempts and its reason.
+func TestMovesWhileTheShardCountChanges(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]bool{"stable": false, "the shard count changes": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newSandbox(t, 1)
-			const tasks = 60
-			var moves []Move
-			for i := range tasks {
-				id := fmt.Sprint(i)
-				c.put(task.In(time.Hour), id)
-				moves = append(moves, Move{id, task.In(time.Hour)}, Move{"absent " + id, task.Now()},
-					Move{id, task.In(2 * time.Hour)})
-			}
-			r := c.Router("orders")
-			if change {
-				c.begin(4)
-				r.Assume(c.p)
-				c.ok(errors.Join(r.show(c.ctx(), c.p, []int{0})[0]))
-				for i := range 20 {
-					if id := fmt.Sprint(i); c.p.Moving(id) {
-						c.move(id)
+	verbs := map[string]func(c *sandbox, ids []string) (moved []string, do func(r *Router) []Scheduled){
+		"reschedule": reschedules, "retime": retimings,
+	}
+	for verb, moves := range verbs {
+		for name, change := range map[string]bool{"stable": false, "the shard count changes": true} {
+			t.Run(verb+", "+name, func(t *testing.T) {
+				t.Parallel()
+				c := newSandbox(t, 1)
+				ids := c.retries(60)
+				moved, do := moves(c, ids)
+				r := c.Router("orders")
+				if change {
+					c.begin(4)
+					r.Assume(c.p)
+					c.ok(errors.Join(r.show(c.ctx(), c.p, []int{0})[0]))
+					for _, id := range ids[:20] {
+						if c.p.Moving(id) {
+							c.move(id)
+						}
 					}
 				}
-			}
-			for i := 20; i < 30; i++ {
-				c.ok(r.Cancel(c.ctx(), fmt.Sprint(i)))
-			}
-			now := c.now()
-			for i, got := range r.RescheduleMany(c.ctx(), moves, task.DefaultMaxPayload) {
-				n, cancelled := i/3, i/3 >= 20 && i/3 < 30
-				if cancelled || i%3 == 1 {
-					if !errors.Is(got.Err, task.ErrNotFound) || got.Due != 0 {
-						t.Errorf("move %d of task %d: due %d, %v", i%3, n, got.Due, got.Err)
+				for _, id := range ids[20:30] {
+					c.ok(r.Cancel(c.ctx(), id))
+				}
+				stored := slices.Concat(ids[:20], ids[30:])
+				now := c.now()
+				for range 2 {
+					due := map[string]int64{}
+					for i, got := range do(r) {
+						if id := moved[i]; slices.Contains(stored, id) {
+							c.ok(got.Err)
+							due[id] = got.Due
+						} else if !errors.Is(got.Err, task.ErrNotFound) || got.Due != 0 {
+							t.Errorf("task %s: due %d, %v", id, got.Due, got.Err)
+						}
 					}
-					continue
+					for _, id := range stored {
+						c.movedTo(id, due[id], verb == "retime")
+						if due[id] < now+2*time.Hour.Milliseconds() {
+							t.Errorf("task %s is due at %d, at %d", id, due[id], now)
+						}
+					}
 				}
-				c.ok(got.Err)
-				s, err := r.Get(c.ctx(), fmt.Sprint(n))
-				c.ok(err)
-				if due := s.Due.UnixMilli(); due < now+2*time.Hour.Milliseconds() || i%3 == 2 && due != got.Due {
-					t.Errorf("task %d is due at %d, want %d", n, due, got.Due)
+				copies := int64(0)
+				for at := range 4 {
+					copies += c.rdb.ZCard(c.ctx(), c.key("due", at)).Val()
 				}
-				if _, err := c.Shard(c.p.Old(fmt.Sprint(n))).Read(c.ctx(), c.p, fmt.Sprint(n)); c.p.Moving(fmt.Sprint(n)) &&
-					!errors.Is(err, task.ErrNotFound) {
-					t.Errorf("task %d lies in its old shard (%v)", n, err)
-				}
-			}
-		})
+				check.Equal(t, "copies", copies, int64(len(stored)))
+			})
+		}
+	}
+}
+
+// retries stores n tasks in shard 0, each with one attempt that failed.
+func (c *sandbox) retries(n int) (ids []string) {
+	c.t.Helper()
+	for i := range n {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	c.put(task.Now(), ids...)
+	var back []shard.Release
+	for _, l := range leases(c.claimIDs(slices.Clone(ids)...)) {
+		back = append(back, shard.Release{Lease: l, Attempted: true, Delay: time.Hour, Reason: "why"})
+	}
+	check.Equal(c.t, "released", c.release(back...), n)
+	return ids
+}
+
+// reschedules moves each task twice, and an absent one in between.
+func reschedules(c *sandbox, ids []string) (moved []string, do func(r *Router) []Scheduled) {
+	var moves []Move
+	for _, id := range ids {
+		moved = append(moved, id, "absent "+id, id)
+		moves = append(moves, Move{id, task.In(time.Hour)}, Move{"absent " + id, task.Now()},
+			Move{id, task.In(2 * time.Hour)})
+	}
+	return moved, func(r *Router) []Scheduled { return r.RescheduleMany(c.ctx(), moves, task.DefaultMaxPayload) }
+}
+
+// retimings moves the stored version of each task once, however often it is called.
+func retimings(c *sandbox, ids []string) (moved []string, do func(r *Router) []Scheduled) {
+	var moves []Retime
+	op := shard.NewOp()
+	for _, id := range ids {
+		moves = append(moves, Retime{ID: id, When: task.In(2 * time.Hour), Op: op,
+			Retiming: shard.Retiming{Seen: c.read(id).Version()}})
+	}
+	return ids, func(r *Router) []Scheduled { return r.RetimeMany(c.ctx(), moves, task.DefaultMaxPayload) }
+}
+
+// movedTo checks a task that was moved to due, and that it left its old shard.
+func (c *sandbox) movedTo(id string, due int64, kept bool) {
+	c.t.Helper()
+	attempt, reason := 1, ""
+	if kept {
+		attempt, reason = 2, "why"
+	}
+	s, err := c.Router("orders").Get(c.ctx(), id)
+	c.ok(err)
+	if s.Due.UnixMilli() != due || s.Attempt != attempt || s.Reason != reason {
+		c.t.Errorf("task %s: attempt %d, reason %q, due %d, want %d", id, s.Attempt, s.Reason, s.Due.UnixMilli(), due)
+	}
+	if !c.p.Moving(id) {
+		return
+	}
+	if _, err := c.Shard(c.p.Old(id)).Read(c.ctx(), c.p, id); !errors.Is(err, task.ErrNotFound) {
+		c.t.Errorf("task %s lies in its old shard (%v)", id, err)
 	}
 }
 

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock fence record wake
+-- uses: args rights clock fence record wake store
 -- Stores a task again for its consumer, which has a delivery of it: to be delivered
 -- again, or parked. A task that was put, moved, replayed or stored by its consumer
 -- after that delivery stays as it is, unless its op is `replace`.
@@ -51,9 +51,5 @@ local r = {attempts = math.min(attempts, 65535), due = due, scheduled = schedule
 local score = math.huge
 if next then r.due, score = next, next end
 if ARGV[11] ~= '' or not next then r.note, r.noted = ARGV[11], now end
-local head = earliest(KEYS[1])
-redis.call('HSET', KEYS[2], id, seal(r))
-redis.call('ZADD', KEYS[1], score == math.huge and '+inf' or score, id)
-if ARGV[10] == '1' then redis.call('SADD', KEYS[4], id) end
-if score < head then redis.call('SPUBLISH', KEYS[5], score) end
+store(id, r, score, ARGV[10])
 return {'ok'}
