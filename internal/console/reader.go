@@ -14,7 +14,7 @@ const (
 	readEvery = 5 * time.Second
 	// readEach is how much of that pause each topic needs at least. A reading costs Redis about
 	// 70 µs for each topic, so readings take less than 1 ms a second of its time.
-	readEach = 100 * time.Millisecond
+	readEach = 150 * time.Millisecond
 	// readTopicEvery is the pause for one topic.
 	readTopicEvery = 2 * time.Second
 	// readLimit limits one reading.

@@ -70,7 +70,7 @@ func TestMeasureAMillionTasks(t *testing.T) {
 	}
 }
 
-// readings opens more streams and returns a condition that holds after four readings.
+// readings opens more streams and returns a condition that holds after three readings.
 func (s *site) readings(viewers int) func() bool {
 	s.t.Helper()
 	for range viewers {
@@ -79,7 +79,7 @@ func (s *site) readings(viewers int) func() bool {
 	first, _ := s.console.reader.latest()
 	return func() bool {
 		now, _ := s.console.reader.latest()
-		return now.number >= first.number+4
+		return now.number >= first.number+3
 	}
 }
 
