@@ -55,7 +55,7 @@ release: $(sbom) ## Build static programs with checksums and SBOMs into dist/ (A
 	@tools/release/build.sh $(sbom) $(release) $(or $(DIST),dist) $(or $(ARCHES),amd64 arm64)
 
 .PHONY: demo
-demo: ## Show 20,000 tasks arrive on time (KEEP=1 keeps it running, CONSUL=1 uses Consul)
+demo: ## Show 20,000 tasks arrive on time (KEEP=1 keeps it running with a console, CONSUL=1 uses Consul)
 	@$(MAKE) --no-print-directory -j2 brokers demo-programs
 	@$(if $(CONSUL),$(MAKE) --no-print-directory consul)
 	@bin/demo $(if $(KEEP),-keep) $(if $(CONSUL),-consul)
@@ -64,6 +64,10 @@ demo: ## Show 20,000 tasks arrive on time (KEEP=1 keeps it running, CONSUL=1 use
 demo-programs: installable
 	@echo "building scanner, producer and demo: the first time this takes a minute or more"
 	@$(compile) -ldflags '-s -w' -o bin/ ./cmd/scanner ./cmd/producer ./test/demo
+
+.PHONY: pictures
+pictures: test-tools ## Take the pictures of docs/console.md again
+	@$(withservers) -- go test -count 1 -run '^TestPicturesOfTheDocs$$' ./internal/console -pictures
 
 # The tests run in stages, each with fresh servers. Packages with whole fleets load the
 # machine, so they run one after the other. In stage single, packages that mostly wait run

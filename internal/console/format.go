@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"html/template"
+	"math"
 	"net/url"
 	"strconv"
 	"time"
@@ -48,6 +49,9 @@ func seconds(s float64) string {
 	}
 	return span(time.Duration(s * float64(time.Second)))
 }
+
+// skew formats how much a share of 1 differs from 1, in percent.
+func skew(share float64) string { return fmt.Sprintf("%+d %%", int(math.Round((share-1)*100))) }
 
 // span formats a duration in one unit, 0 s if negative.
 func span(d time.Duration) string {

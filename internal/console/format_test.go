@@ -15,6 +15,7 @@ func TestNumbersHaveUnits(t *testing.T) {
 		{rate(0), "0/s"}, {rate(.25), "0.25/s"}, {rate(9.96), "10/s"}, {rate(12345.6), "12,346/s"},
 		{seconds(0), "–"}, {seconds(.00025), "250 µs"}, {seconds(.0123), "12.3 ms"}, {seconds(2.5), "2.5 s"},
 		{seconds(7200), "2 h"},
+		{skew(1.5), "+50 %"}, {skew(.999), "+0 %"}, {skew(0), "-100 %"},
 		{span(-time.Second), "0 s"}, {span(119 * time.Second), "119 s"}, {span(50 * time.Hour), "2 d"},
 		{string(moment(time.Time{})), "–"},
 		{string(moment(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))),

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/task"
@@ -145,6 +146,15 @@ func TestViewersShareOneReading(t *testing.T) {
 	leave()
 	wait.For(t, "the streams to end", func() bool { return s.console.streams.Load() == 0 })
 	wait.For(t, "the readings to end", func() bool { return !s.console.reader.busy() })
+}
+
+// TestManyTopicsAreReadLessOften, so that the load on Redis has a limit.
+func TestManyTopicsAreReadLessOften(t *testing.T) {
+	t.Parallel()
+	for topics, want := range map[int]time.Duration{0: 5 * time.Second, 33: 5 * time.Second, 100: 15 * time.Second} {
+		now := reading{content: content{Status: admin.Status{Topics: make([]admin.TopicStatus, topics)}}}
+		check.Equal(t, fmt.Sprintf("pause after %d topics", topics), now.pause(readEvery), want)
+	}
 }
 
 // TestTheConsoleStopsWithStreamsOpen within two seconds.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -154,11 +155,16 @@ func (c *Console) complete(p *page, r *http.Request) {
 	p.Who, p.ReadOnly, p.Assets, p.Version, p.Links = whoOf(r), c.access.readOnly, c.assets, c.version, c.links
 }
 
+// fail sends a page that says what is wrong. Errors of Redis name a missing right.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, task.ErrUnknownTopic) || errors.Is(err, task.ErrNotFound) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
 	c.log.ErrorContext(r.Context(), "page failed", "path", r.URL.Path, "error", err)
+	if shard.Denied(err) || errors.Is(err, task.ErrUnavailable) || errors.Is(err, task.ErrUncertain) {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
 	http.Error(w, "this page failed; the console's log says why", http.StatusInternalServerError)
 }

@@ -184,7 +184,9 @@ type taskView struct {
 	Unreadable string
 	Bytes      int
 	Headers    []settingRow
-	Links      taskLinks
+	// Options has those that are set.
+	Options []settingRow
+	Links   taskLinks
 	// Payload is nil if payloads are hidden.
 	Payload *payloadView
 }
@@ -211,5 +213,21 @@ func (c *Console) task(ctx context.Context, r *http.Request, _ reading) (any, er
 	for _, key := range slices.Sorted(maps.Keys(v.Task.Headers)) {
 		v.Headers = append(v.Headers, settingRow{Key: key, Value: v.Task.Headers[key]})
 	}
+	v.Options = optionRows(v.Task.Options)
 	return v, nil
+}
+
+// optionRows returns the options that are set, with the names that producer load has.
+func optionRows(o task.Options) []settingRow {
+	var priority, expiration string
+	if o.Priority > 0 {
+		priority = strconv.Itoa(int(o.Priority))
+	}
+	if o.Expiration > 0 {
+		expiration = o.Expiration.String()
+	}
+	rows := []settingRow{{Key: "routing_key", Value: o.RoutingKey}, {Key: "priority", Value: priority},
+		{Key: "expiration", Value: expiration}, {Key: "correlation_id", Value: o.CorrelationID},
+		{Key: "reply_to", Value: o.ReplyTo}}
+	return slices.DeleteFunc(rows, func(row settingRow) bool { return row.Value == "" })
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -64,7 +65,7 @@ func TestTasksAreFound(t *testing.T) {
 	contains(t, page, `--id-prefix=&#39;it&#39;\&#39;&#39;s&#39; --due-before=&#39;2h&#39; --limit 100`, "None.")
 }
 
-// TestATasksPage shows the task without its payload, and a hostile ID as text.
+// TestATasksPage shows the task without its payload, a hostile ID as text, and its options.
 func TestATasksPage(t *testing.T) {
 	t.Parallel()
 	r := fixture.New(t)
@@ -79,7 +80,13 @@ func TestATasksPage(t *testing.T) {
 	status, page, _ := s.ask(http.MethodGet, html.UnescapeString(link[1]), nil)
 	check.Equal(t, "status", status, http.StatusOK)
 	contains(t, page, "&lt;script&gt;alert(1)&lt;/script&gt;&amp;id=x/../",
-		fmt.Sprintf("<dt>Shard</dt><dd>%d</dd>", p.New(hostileID)), "6 B, hidden", `<span class="state">waiting</span>`)
+		fmt.Sprintf("<dt>Shard</dt><dd>%d</dd>", p.New(hostileID)), "6 B, hidden", `<span class="state">waiting</span>`,
+		`Options <span class="of">0</span>`)
+	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), shard.EncodeBody(&task.Task{Options: task.Options{
+		CorrelationID: "0", Priority: 7, Expiration: time.Minute, ReplyTo: "<b>"}}), "options")...)
+	_, page, _ = s.ask(http.MethodGet, "/task?topic=orders&id=options", nil)
+	contains(t, page, `Options <span class="of">4</span>`, "priority</code></th><td>7<", "expiration</code></th><td>1m0s<",
+		"correlation_id</code></th><td>0<", "reply_to</code></th><td>&lt;b&gt;<")
 	for _, text := range []string{page, list} {
 		if strings.Contains(text, "<script>") || strings.Contains(text, "secret") {
 			t.Errorf("markup or a payload:\n%s", text)

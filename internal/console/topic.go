@@ -14,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -166,7 +167,7 @@ func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, e
 		if doc.Declare != nil && doc.Declare.Queue != "" {
 			v.Route += fmt.Sprintf(", queue %q", doc.Declare.Queue)
 		}
-		v.Route += "."
+		v.Route += ". " + routeWords(now.Problems, len(balance.Live(now.Fleet)))
 	}
 	v.Shards, v.Hidden = shardRows(s.PerShard)
 	switch r.FormValue("done") {
@@ -185,6 +186,22 @@ func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, e
 	return v, nil
 }
 
+// routeWords says what scanners know from RabbitMQ about a topic's route. live is the number of
+// live scanners.
+func routeWords(problems []problem.Problem, live int) string {
+	for _, p := range problems {
+		switch p.Kind {
+		case problem.RabbitMQUnreachable, problem.RabbitMQBlocked, problem.ExchangeMissing, problem.RouteRefused:
+			return "Scanners report: " + p.Text + "."
+		default:
+		}
+	}
+	if live == 0 {
+		return "No scanner runs, so nobody asks RabbitMQ about it."
+	}
+	return "Scanners report no problem with it."
+}
+
 // shardRows returns the shards in their order; of many, those with the longest lag and then
 // the most tasks.
 func shardRows(stats []shard.Stats) (rows []shardRow, hidden int) {
@@ -198,7 +215,7 @@ func shardRows(stats []shard.Stats) (rows []shardRow, hidden int) {
 			row.Lag = max(0, s.Now.Sub(s.Oldest))
 		}
 		if mean := float64(pending) / float64(len(stats)); mean > 0 {
-			row.Skew = fmt.Sprintf("%+.0f %%", (float64(s.Pending)-mean)/mean*100)
+			row.Skew = skew(float64(s.Pending) / mean)
 		}
 		rows = append(rows, row)
 	}

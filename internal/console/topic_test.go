@@ -40,10 +40,14 @@ func TestATopicsPage(t *testing.T) {
 		`<tr id="setting-rate" class="differs"><th scope="row"><code>rate</code></th><td>2000</td><td>0</td><td>document</td></tr>`,
 		`<tr id="setting-tick"><th scope="row"><code>tick</code></th><td>1s</td><td><span class="dim">same</span></td><td>default<`,
 		`<code>declare.queue</code></th><td>&lt;b&gt;</td><td>none</td><td>document<`,
-		`href="/topic/orders/pause"`, "with routing key &#34;orders&#34;, queue &#34;&lt;b&gt;&#34;.")
+		`href="/topic/orders/pause"`, "with routing key &#34;orders&#34;, queue &#34;&lt;b&gt;&#34;. "+
+			"Scanners report: no exchange &#39;orders&#39;.")
 	if strings.Contains(page, "mails") {
 		t.Error("the page has another topic's problem")
 	}
+	check.Equal(t, "a good route", routeWords([]problem.Problem{problem.New(problem.TopicPaused, "orders", "paused")}, 1),
+		"Scanners report no problem with it.")
+	check.Equal(t, "without scanners", routeWords(nil, 0), "No scanner runs, so nobody asks RabbitMQ about it.")
 	_, fleet, _ := s.ask(http.MethodGet, "/", nil)
 	contains(t, fleet, `<a href="/topic/orders">orders</a>`)
 	for _, path := range []string{"/topic/none", "/topic/%3Cscript%3E", "/topic/none/pause",

@@ -39,6 +39,9 @@ type demo struct {
 	rabbitmq *servers.RabbitMQ
 	consul   *servers.Consul
 	scanners []*fleet.Scanner
+	// console serves its pages at consoleAddr; nil without -keep.
+	console     *fleet.Scanner
+	consoleAddr string
 
 	client   *redis.Client
 	recorder fleet.Recorder
@@ -78,6 +81,24 @@ func (d *demo) start(ctx context.Context) error {
 		}
 		return d.consume(ctx)
 	})
+}
+
+// startConsole starts a console at a free port.
+func (d *demo) startConsole(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if d.consoleAddr, err = fleet.FreeAddress(ctx); err != nil {
+		return err
+	}
+	admin, err := fleet.FreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	d.console, err = fleet.StartScanner(ctx, fleet.ScannerConfig{
+		Binary: scannerPath, Config: d.config, Dir: d.dir, Name: "console", Verb: "console", Admin: admin,
+		Env: []string{"DUEFLEET_CONSOLE_LISTEN=" + d.consoleAddr, "DUEFLEET_CONSOLE_ADMIN_LISTEN=" + admin},
+	})
+	return err
 }
 
 // prepare starts the servers at the same time: RabbitMQ takes seconds.
@@ -230,7 +251,7 @@ func (d *demo) schedule(ctx context.Context, start time.Time) error {
 func (d *demo) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	errs := []error{fleet.StopAll(ctx, d.scanners)}
+	errs := []error{fleet.StopAll(ctx, append(d.scanners, d.console))}
 	if d.silence != nil {
 		d.silence()
 		errs = append(errs, d.consumer.Wait(), d.client.Close())

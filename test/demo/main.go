@@ -40,7 +40,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.keep, "keep", false, "keep running until Ctrl-C, so that you can look around")
+	flag.BoolVar(&o.keep, "keep", false, "keep running until Ctrl-C with a console, so that you can look around")
 	flag.BoolVar(&o.consul, "consul", false, "keep the topics in Consul (the default if consul is on PATH)")
 	flag.IntVar(&o.tasks, "tasks", 20_000, "number of tasks")
 	flag.DurationVar(&o.over, "over", 10*time.Second, "spread the due times over this long")
@@ -97,6 +97,9 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	printReport(os.Stdout, report)
 	if o.keep {
+		if err := step("starting the console", func() error { return d.startConsole(ctx) }); err != nil {
+			return err
+		}
 		d.explain(os.Stdout)
 		<-ctx.Done()
 		fmt.Println("\nstopping")

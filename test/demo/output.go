@@ -74,6 +74,7 @@ func (w *watcher) arrived(m fleet.Delivery) {
 func (d *demo) explain(w io.Writer) {
 	d.watch.on.Store(true)
 	fmt.Fprintf(w, "\nThe fleet keeps running, and arriving messages are shown here. Ctrl-C stops everything.\n\n")
+	fmt.Fprintf(w, "console    http://%s/\n", d.consoleAddr)
 	fmt.Fprintf(w, "redis      %s\n", d.redis.Addr())
 	fmt.Fprintf(w, "rabbitmq   %s\n", d.rabbitmq.URL("/"))
 	fmt.Fprintf(w, "           %s\n", d.rabbitmq.ManagementURL())

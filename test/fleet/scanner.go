@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type ScannerConfig struct {
 	Dir string
 	// Name identifies the scanner in file names and errors. Defaults to "scanner".
 	Name string
+	// Verb is the verb that serves, run or console. Defaults to "run".
+	Verb string
 	// Admin is the address where it listens, passed as an environment variable. Defaults
 	// to a free port of 127.0.0.1.
 	Admin string
@@ -83,7 +86,8 @@ func (s *Scanner) Start(ctx context.Context) error {
 		env = append(env, "DUEFLEET_ADMIN_LISTEN="+s.cfg.Admin)
 	}
 	env = append(env, s.cfg.Env...)
-	run, err := startProcess(s.cfg.Name, s.cfg.Binary, []string{"run", "--config", s.cfg.Config}, env, s.log)
+	args := []string{cmp.Or(s.cfg.Verb, "run"), "--config", s.cfg.Config}
+	run, err := startProcess(s.cfg.Name, s.cfg.Binary, args, env, s.log)
 	if err != nil {
 		return err
 	}
