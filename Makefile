@@ -109,7 +109,7 @@ test-unit: $(gotestsum) ## Run the tests that need no server
 	$(call run-stage,unit,$(stage-unit),-race -timeout 20m)
 
 .PHONY: test-single
-test-single: test-tools postgres ## Run the tests of one program or package on real servers
+test-single: test-tools postgres mariadb ## Run the tests of one program or package on real servers
 	$(call run-stage,single,$(stage-single),-race -p 3 -timeout 30m,$(withservers) --)
 
 .PHONY: test-fleet
@@ -133,7 +133,7 @@ relay: ## Build bin/duefleet-relay, the relay of the outbox
 	$(compile) -C outbox -o ../bin/ ./cmd/duefleet-relay
 
 .PHONY: test-outbox
-test-outbox: test-tools postgres psycopg2 ## Run the tests of outbox, a module of its own
+test-outbox: test-tools postgres mariadb psycopg2 pymysql ## Run the tests of outbox, a module of its own
 	cd outbox && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
 
 .PHONY: test-bench
@@ -146,7 +146,7 @@ test-race: test-tools deploy-tools ## Run all tests three times in random order,
 
 # Measurements run alone: no other test, no race detector.
 .PHONY: measure
-measure: test-tools postgres ## Check the limits for lateness, rates and memory, on an otherwise idle machine
+measure: test-tools postgres mariadb ## Check the limits for lateness, rates and memory, on an otherwise idle machine
 	$(withservers) -- go test -tags measure -p 1 -count 1 -v -timeout 60m -run '^TestMeasure' ./...
 	cd outbox && $(withservers) -- go test -tags measure -count 1 -v -timeout 20m -run '^TestMeasure' .
 	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 60m -run 'NarrowNetwork$$' ./test/chaos
@@ -310,6 +310,14 @@ postgres: # for the tests of examples/orders, of outbox and of test/servers
 		$(call apt-install,postgresql); \
 	}
 
+.PHONY: mariadb
+mariadb: # for the tests of outbox and of test/servers
+	@type -P mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || { \
+		[ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || \
+			{ echo "not installed: mariadb-server; on Debian and Ubuntu: sudo apt-get install mariadb-server" >&2; exit 1; }; \
+		$(call apt-install,mariadb-server); \
+	}
+
 # Missing peers are installed if possible. Otherwise the tables name them, and the rest
 # is still measured.
 .PHONY: bench-peers
@@ -356,8 +364,8 @@ chromium: # for the tests of internal/console
 		$(call apt-install,chromium); \
 	}
 
-.PHONY: pika psycopg2
-pika psycopg2: # for the tests of examples/python
+.PHONY: pika psycopg2 pymysql
+pika psycopg2 pymysql: # for the tests of examples/python and of duefleet-relay
 	@/usr/bin/python3 -c 'import $@' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-$@); }
 
 .PHONY: consul

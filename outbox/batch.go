@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
-	"github.com/duefleet/duefleet/outbox/internal/pgerr"
+	"github.com/duefleet/duefleet/outbox/internal/dberr"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -26,7 +26,7 @@ func (r *relay) batch(ctx context.Context) (left int, err error) {
 	defer cancel()
 	var failure error
 	err = r.session.inTx(ctx, func(tx *sql.Tx) error {
-		rows, err := take(ctx, tx, r.outbox, r.Batch, r.waitingTopics())
+		rows, err := r.session.statements.take(ctx, tx, r.outbox, r.Batch, r.waitingTopics())
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -38,7 +38,7 @@ func (r *relay) batch(ctx context.Context) (left int, err error) {
 		}
 		return err
 	})
-	return left, cmp.Or(pgerr.Explained(err), failure)
+	return left, cmp.Or(dberr.Explained(err), failure)
 }
 
 // waitingTopics returns the topics whose rows wait now, separated by commas.
@@ -104,7 +104,7 @@ func (r *relay) settle(ctx context.Context, tx *sql.Tx, rows []row) (left int, f
 			done = append(done, number(row.seq))
 			r.metrics.stored.WithLabelValues(row.action).Inc()
 		case errors.Is(row.err, task.ErrInvalid):
-			if _, err := tx.ExecContext(ctx, setAside, row.seq, row.err.Error()); err != nil {
+			if _, err := tx.ExecContext(ctx, r.session.statements.setAside, row.err.Error(), row.seq); err != nil {
 				return 0, nil, err
 			}
 			left++
@@ -119,7 +119,7 @@ func (r *relay) settle(ctx context.Context, tx *sql.Tx, rows []row) (left int, f
 		}
 	}
 	if len(done) > 0 {
-		if _, err := tx.ExecContext(ctx, deleteRows, strings.Join(done, ",")); err != nil {
+		if _, err := tx.ExecContext(ctx, r.session.statements.deleteRows, strings.Join(done, ",")); err != nil {
 			return 0, nil, err
 		}
 	}

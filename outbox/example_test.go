@@ -8,7 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/outbox"
 	"github.com/duefleet/duefleet/outbox/inbox"
-	"github.com/duefleet/duefleet/outbox/internal/pgtest"
+	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/outbox/pgxlisten"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -69,11 +69,11 @@ func TestThePage(t *testing.T) {
 	t.Parallel()
 	redis := fixture.New(t)
 	redis.Serve(t, 2)
-	db := pgtest.Open(t, pgtest.Database(t))
+	db := dbtest.Open(t, dbtest.Database(t, dbtest.PostgreSQL))
 	check.OK(t, outbox.Migrate(t.Context(), db))
-	pgtest.Exec(t, db, `CREATE TABLE orders (id text PRIMARY KEY)`)
-	pgtest.Exec(t, db, `CREATE TABLE stock (id text PRIMARY KEY, reserved int NOT NULL)`)
-	pgtest.Exec(t, db, `INSERT INTO stock VALUES ('o-1', 5)`)
+	dbtest.Exec(t, db, `CREATE TABLE orders (id text PRIMARY KEY)`)
+	dbtest.Exec(t, db, `CREATE TABLE stock (id text PRIMARY KEY, reserved int NOT NULL)`)
+	dbtest.Exec(t, db, `INSERT INTO stock VALUES ('o-1', 5)`)
 	client, err := producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
 	check.OK(t, err)
 	wait.Background(t, "the relay", func(ctx context.Context) error { return relay(ctx, db, client) })
@@ -87,7 +87,7 @@ func TestThePage(t *testing.T) {
 	for range 2 {
 		check.OK(t, s.handle(t.Context(), task.Delivery{Task: stored.Task}))
 	}
-	check.Equal(t, "reserved", pgtest.Value[int](t, db, "SELECT reserved FROM stock"), 4)
+	check.Equal(t, "reserved", dbtest.Value[int](t, db, "SELECT reserved FROM stock"), 4)
 	removed, err := forget(t.Context(), db)
 	check.OK(t, err)
 	check.Equal(t, "marks removed", removed, 0)

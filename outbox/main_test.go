@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/outbox/internal/pgtest"
+	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/outbox/pgxlisten"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -18,11 +18,13 @@ import (
 
 const orders = fixture.Orders
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // sandbox is a database with an outbox, and a Redis with the topic orders.
 type sandbox struct {
 	t      testing.TB
+	kind   dbtest.Kind
+	w      Writer // for the kind of database
 	url    string
 	db     *sql.DB
 	redis  *fixture.Redis
@@ -30,16 +32,28 @@ type sandbox struct {
 	log    *wait.Log
 }
 
-func newSandbox(t testing.TB) *sandbox {
-	t.Helper()
-	return newSandboxAt(t, fixture.New(t))
+// dialect returns the dialect of a kind of database.
+func dialect(kind dbtest.Kind) Dialect {
+	return map[dbtest.Kind]Dialect{dbtest.PostgreSQL: PostgreSQL, dbtest.MariaDB: MariaDB}[kind]
 }
 
-func newSandboxAt(t testing.TB, redis *fixture.Redis) *sandbox {
+// each runs a test in a sandbox of each kind of database.
+func each(t *testing.T, test func(t *testing.T, s *sandbox)) {
 	t.Helper()
-	s := &sandbox{t: t, url: pgtest.Database(t), redis: redis, log: &wait.Log{}}
-	s.db = pgtest.Open(t, s.url)
-	check.OK(t, Migrate(t.Context(), s.db))
+	dbtest.Each(t, func(t *testing.T, kind dbtest.Kind) { test(t, newSandbox(t, kind)) })
+}
+
+func newSandbox(t testing.TB, kind dbtest.Kind) *sandbox {
+	t.Helper()
+	return newSandboxAt(t, kind, fixture.New(t))
+}
+
+func newSandboxAt(t testing.TB, kind dbtest.Kind, redis *fixture.Redis) *sandbox {
+	t.Helper()
+	s := &sandbox{t: t, kind: kind, url: dbtest.Database(t, kind), redis: redis, log: &wait.Log{}}
+	s.w.Dialect = dialect(kind)
+	s.db = dbtest.Open(t, s.url)
+	check.OK(t, s.w.Dialect.Migrate(t.Context(), s.db))
 	redis.Serve(t, 2)
 	var err error
 	s.client, err = producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
@@ -47,31 +61,43 @@ func newSandboxAt(t testing.TB, redis *fixture.Redis) *sandbox {
 	return s
 }
 
+// pick returns the text for the kind of database.
+func (s *sandbox) pick(postgres, mariadb string) string {
+	if s.kind == dbtest.MariaDB {
+		return mariadb
+	}
+	return postgres
+}
+
 // relay runs a relay until the test ends. It polls often unless it listens.
 func (s *sandbox) relay(change ...func(*Relay)) {
 	s.t.Helper()
-	r := Relay{DB: s.db, Client: s.client, Poll: 5 * time.Millisecond, Log: slog.New(slog.NewTextHandler(s.log, nil))}
+	r := Relay{Dialect: s.w.Dialect, DB: s.db, Client: s.client, Poll: 5 * time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	for _, f := range change {
 		f(&r)
 	}
 	wait.Background(s.t, "the relay", r.Run)
 }
 
-// listens lets the relay wait for notifications only.
+// listens lets the relay wait for notifications only. MariaDB has none.
 func (s *sandbox) listens(r *Relay) {
+	if s.kind == dbtest.MariaDB {
+		return
+	}
 	r.Listener, r.Poll = pgxlisten.Listener{DB: s.db}, time.Hour
 }
 
 // commit executes change in a transaction and commits it.
 func (s *sandbox) commit(change func(Tx) error) {
 	s.t.Helper()
-	check.OK(s.t, inTx(s.t.Context(), s.db, func(tx *sql.Tx) error { return change(tx) }))
+	check.OK(s.t, inTx(s.t.Context(), s.db, nil, func(tx *sql.Tx) error { return change(tx) }))
 }
 
 // schedule commits a task that is due in an hour.
 func (s *sandbox) schedule(id string) {
 	s.t.Helper()
-	s.commit(func(tx Tx) error { return Schedule(s.t.Context(), tx, inAnHour(id)) })
+	s.commit(func(tx Tx) error { return s.w.Schedule(s.t.Context(), tx, inAnHour(id)) })
 }
 
 func inAnHour(id string) producer.Request {
@@ -86,7 +112,7 @@ func (s *sandbox) drained() {
 
 func (s *sandbox) rows(condition string) int {
 	s.t.Helper()
-	return pgtest.Value[int](s.t, s.db, "SELECT count(*) FROM duefleet_outbox WHERE "+condition)
+	return dbtest.Value[int](s.t, s.db, "SELECT count(*) FROM duefleet_outbox WHERE "+condition)
 }
 
 // stored returns the stored task of an ID.

@@ -16,15 +16,16 @@ const countLimit = 2 * time.Second
 // metrics are a relay's. The gauges ask the database at each scrape.
 type metrics struct {
 	db                      *sql.DB
+	countRows               string
 	stored                  *prometheus.CounterVec
 	waiting, oldest, failed *prometheus.Desc
 }
 
 // newMetrics registers metrics, unless to is nil.
-func newMetrics(to prometheus.Registerer, db *sql.DB) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, db *sql.DB, countRows string) (*metrics, error) {
 	name := func(s string) string { return prometheus.BuildFQName("duefleet", "outbox", s) }
 	m := &metrics{
-		db: db,
+		db: db, countRows: countRows,
 		stored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: name("stored_total"),
 			Help: "Rows that this relay brought to Redis and removed, by action."}, []string{"action"}),
 		waiting: prometheus.NewDesc(name("waiting_rows"), "Rows that wait for a relay.", nil, nil),
@@ -61,7 +62,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), countLimit)
 	defer cancel()
 	var waiting, oldest, failed float64
-	if err := m.db.QueryRowContext(ctx, countRows).Scan(&waiting, &oldest, &failed); err != nil {
+	if err := m.db.QueryRowContext(ctx, m.countRows).Scan(&waiting, &oldest, &failed); err != nil {
 		to <- prometheus.NewInvalidMetric(m.waiting, fmt.Errorf("count the rows of the outbox: %w", err))
 		return
 	}

@@ -7,7 +7,9 @@
 // transactions that name two IDs in opposite orders can deadlock, as with rows of any table;
 // the database ends one of them.
 //
-// The package needs PostgreSQL 13 or later and no particular driver.
+// The package needs PostgreSQL 13 or later, or MariaDB 10.6 or later, and no particular driver.
+// The functions use PostgreSQL. For MariaDB, set the field Dialect of Writer and Relay, and call
+// MariaDB.Migrate and MariaDB.Check.
 package outbox
 
 import (
@@ -65,8 +67,11 @@ func (t pgxTx[R]) ExecContext(ctx context.Context, query string, args ...any) (s
 // Rollback is never called.
 func (pgxTx[R]) Rollback() error { panic("outbox: Rollback was called") }
 
-// Writer writes rows. The zero value is ready to use; the function Schedule uses it. It is safe for concurrent use.
+// Writer writes rows. The zero value is ready to use; the functions Schedule, Cancel and
+// Reschedule use it. It is safe for concurrent use.
 type Writer struct {
+	// Dialect is the kind of database. Defaults to PostgreSQL.
+	Dialect Dialect
 	// MaxPayload is the largest payload in bytes. The relay's producer.Client needs
 	// the same limit, or a larger one. Defaults to 256 KiB.
 	MaxPayload int
@@ -90,31 +95,42 @@ func Schedule(ctx context.Context, tx Tx, r producer.Request) error {
 // Cancel removes a task when tx commits, as producer.Client.Cancel does. If no such task is
 // stored then, the row has no effect. It returns the errors of Schedule.
 func Cancel(ctx context.Context, tx Tx, topic, id string) error {
-	if err := cmp.Or(task.CheckTopic(topic), task.CheckID(id), checkNUL("id", id)); err != nil {
-		return err
-	}
-	return insert(ctx, tx, "cancel", producer.Request{Topic: topic, ID: id})
+	return Writer{}.Cancel(ctx, tx, topic, id)
 }
 
 // Reschedule gives a stored task a new due time when tx commits, as producer.Client.Reschedule
 // does. If no such task is stored then, the row has no effect. when counts as in Schedule.
 // It returns the errors of Schedule.
 func Reschedule(ctx context.Context, tx Tx, topic, id string, when producer.When) error {
-	r := producer.Request{Topic: topic, ID: id, When: when}
-	if err := cmp.Or(r.Check(0, time.Now()), checkNUL("id", id)); err != nil {
-		return err
-	}
-	return insert(ctx, tx, "reschedule", r)
+	return Writer{}.Reschedule(ctx, tx, topic, id, when)
 }
 
 // Schedule is like the function Schedule, with the limits of w.
 func (w Writer) Schedule(ctx context.Context, tx Tx, r producer.Request) error {
 	r = r.WithTrace(ctx)
 	if err := cmp.Or(marked(r, longestRow).Check(cmp.Or(w.MaxPayload, task.DefaultMaxPayload), time.Now()),
-		checkNULs(r)); err != nil {
+		w.checkNULs(r)); err != nil {
 		return err
 	}
-	return insert(ctx, tx, "schedule", r)
+	return w.insert(ctx, tx, "schedule", r)
+}
+
+// Cancel is like the function Cancel.
+func (w Writer) Cancel(ctx context.Context, tx Tx, topic, id string) error {
+	r := producer.Request{Topic: topic, ID: id}
+	if err := cmp.Or(task.CheckTopic(topic), task.CheckID(id), w.checkNULs(r)); err != nil {
+		return err
+	}
+	return w.insert(ctx, tx, "cancel", r)
+}
+
+// Reschedule is like the function Reschedule.
+func (w Writer) Reschedule(ctx context.Context, tx Tx, topic, id string, when producer.When) error {
+	r := producer.Request{Topic: topic, ID: id, When: when}
+	if err := cmp.Or(r.Check(0, time.Now()), w.checkNULs(r)); err != nil {
+		return err
+	}
+	return w.insert(ctx, tx, "reschedule", r)
 }
 
 // marked returns the request with HeaderRow.
@@ -128,14 +144,17 @@ func marked(r producer.Request, row string) *producer.Request {
 	return &r
 }
 
-func checkNULs(r producer.Request) error {
+// checkNULs checks the one rule that PostgreSQL adds.
+func (w Writer) checkNULs(r producer.Request) error {
+	if w.Dialect != PostgreSQL {
+		return nil
+	}
 	return cmp.Or(
 		checkNUL("id", r.ID), checkNUL("content_type", r.ContentType), checkNUL("routing_key", r.Options.RoutingKey),
 		checkNUL("correlation_id", r.Options.CorrelationID), checkNUL("reply_to", r.Options.ReplyTo),
 	)
 }
 
-// checkNUL checks the one rule that PostgreSQL adds.
 func checkNUL(field, text string) error {
 	if i := strings.IndexByte(text, 0); i >= 0 {
 		return &task.RuleError{Field: field, Rule: "must not contain the byte 0, which the database can't store as text",
@@ -144,7 +163,7 @@ func checkNUL(field, text string) error {
 	return nil
 }
 
-func insert(ctx context.Context, tx Tx, action string, r producer.Request) error {
+func (w Writer) insert(ctx context.Context, tx Tx, action string, r producer.Request) error {
 	var due, delay, headers any
 	if wait, relative := r.When.Wait(); relative {
 		delay = max(wait.Milliseconds(), 0)
@@ -159,7 +178,8 @@ func insert(ctx context.Context, tx Tx, action string, r producer.Request) error
 		headers = string(text)
 	}
 	o := r.Options
-	_, err := tx.ExecContext(ctx, insertRow, action, r.Topic, r.ID, due, delay, r.IfAbsent, r.IfPresent, r.Payload,
+	_, err := tx.ExecContext(ctx, w.Dialect.statements().insertRow,
+		action, r.Topic, r.ID, due, delay, r.IfAbsent, r.IfPresent, r.Payload,
 		orNull(r.ContentType), headers, orNull(o.RoutingKey), orNull(int64(o.Priority)),
 		orNull(o.Expiration.Milliseconds()), orNull(o.CorrelationID), orNull(o.ReplyTo))
 	return wrap(fmt.Sprintf("insert into the outbox: %s topic %s, ID %q", action, r.Topic, r.ID), err)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/retry"
-	"github.com/duefleet/duefleet/outbox/internal/pgerr"
+	"github.com/duefleet/duefleet/outbox/internal/dberr"
 	"github.com/duefleet/duefleet/producer"
 )
 
@@ -42,15 +42,17 @@ type Listener interface {
 // may work on one table. Each row is stored at least once. If a relay or its connection to the
 // database ends between the two, a relay stores the row again, with the same due time.
 type Relay struct {
+	// Dialect is the kind of database. Defaults to PostgreSQL.
+	Dialect Dialect
 	// DB is the database. The relay uses one connection, for as long as it runs. Required.
 	DB *sql.DB
 	// Client stores the tasks. Its MaxPayload must not be smaller than a writer's. Required.
 	Client *producer.Client
-	// Listener wakes a relay that sleeps after each commit. Defaults to nil: the relay only
-	// polls.
+	// Listener wakes a relay that sleeps after each commit. MariaDB has no notifications.
+	// Defaults to nil: the relay only polls.
 	Listener Listener
 	// Poll is the longest time between two looks for rows unless the Listener wakes the
-	// relay. Defaults to 1 s.
+	// relay. Defaults to 1 s, and to 50 ms for MariaDB.
 	Poll time.Duration
 	// Batch is the largest number of rows in one transaction. Defaults to 500.
 	Batch int
@@ -72,14 +74,19 @@ func (r Relay) Run(ctx context.Context) error {
 	if r.Poll < 0 || r.Batch < 0 {
 		return fmt.Errorf("outbox: Relay.Poll and Relay.Batch must not be negative; got %s and %d", r.Poll, r.Batch)
 	}
-	r.Poll, r.Batch, r.Log = cmp.Or(r.Poll, time.Second), cmp.Or(r.Batch, 500), cmp.Or(r.Log, slog.Default())
-	m, err := newMetrics(r.Registerer, r.DB)
+	if r.Dialect != PostgreSQL && r.Listener != nil {
+		return fmt.Errorf("outbox: Relay.Listener must be nil: %s has no notifications", r.Dialect)
+	}
+	statements := r.Dialect.statements()
+	r.Poll, r.Batch, r.Log = cmp.Or(r.Poll, statements.poll), cmp.Or(r.Batch, 500), cmp.Or(r.Log, slog.Default())
+	m, err := newMetrics(r.Registerer, r.DB, statements.countRows)
 	if err != nil {
 		return fmt.Errorf("outbox relay: register its metrics: %w", err)
 	}
 	defer m.unregister(r.Registerer)
 	work := &relay{
-		Relay: r, metrics: m, session: session{db: r.DB}, wake: make(chan struct{}, 1), waiting: map[string]time.Time{},
+		Relay: r, metrics: m, session: session{statements: statements, db: r.DB},
+		wake: make(chan struct{}, 1), waiting: map[string]time.Time{},
 		unknown: ratelog.New(r.Log, slog.LevelWarn, "rows of the outbox wait for their topic"),
 		aside:   ratelog.New(r.Log, slog.LevelError, "a row of the outbox breaks a rule and was set aside"),
 	}
@@ -123,15 +130,13 @@ func (r *relay) start(ctx context.Context) error {
 }
 
 func (r *relay) check(ctx context.Context) (err error) {
-	if r.outbox, err = checked(ctx, r.DB); err != nil {
+	if r.outbox, err = r.session.statements.checked(ctx, r.DB); err != nil {
 		return err
 	}
-	var allowed bool
-	if err := r.DB.QueryRowContext(ctx, readRights).Scan(&allowed); err != nil {
-		return pgerr.Explained(err)
-	}
-	if !allowed {
-		return ErrRights
+	for _, statement := range r.session.statements.mayRelay {
+		if _, err := r.DB.ExecContext(ctx, statement); err != nil {
+			return dberr.Explained(err)
+		}
 	}
 	return nil
 }
@@ -163,6 +168,9 @@ func (r *relay) run(ctx context.Context) {
 
 // look does one batch. If there were no rows, it waits for a reason to look again.
 func (r *relay) look(ctx context.Context) error {
+	if err := r.session.removeLocks(ctx); err != nil {
+		return err
+	}
 	n, err := r.batch(ctx)
 	if err != nil {
 		return err

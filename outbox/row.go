@@ -24,8 +24,9 @@ type row struct {
 
 // take locks the next rows, at most n, none of them of the topics that wait. An error in a
 // row's values is the row's.
-func take(ctx context.Context, tx *sql.Tx, outbox string, n int, waiting string) (taken []row, err error) {
-	rows, err := tx.QueryContext(ctx, takeRows, n, waiting)
+func (s statements) take(ctx context.Context, tx *sql.Tx, outbox string, n int, waiting string) (taken []row,
+	err error) {
+	rows, err := tx.QueryContext(ctx, s.takeRows, waiting, n)
 	if err != nil {
 		return nil, err
 	}

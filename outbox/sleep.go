@@ -17,14 +17,18 @@ const (
 	// awakeGap is the longest gap between two looks of a relay that isn't asleep. A
 	// longer silence makes it fall asleep.
 	awakeGap = 8 * time.Millisecond
+	// lockBatch is the largest number of locks that are removed at once.
+	lockBatch = 1000
 )
 
 // session is the one connection that a relay works on, and how it waits there.
 type session struct {
-	db     *sql.DB
-	conn   *sql.Conn // nil until it is needed
-	asleep bool      // conn holds the lock for which the trigger looks
-	gap    time.Duration
+	statements statements
+	db         *sql.DB
+	conn       *sql.Conn // nil until it is needed
+	asleep     bool      // conn holds the lock for which the trigger looks
+	gap        time.Duration
+	tidied     time.Time // when locks were removed last
 }
 
 // inTx is like the function inTx, on the connection of the session.
@@ -36,7 +40,26 @@ func (s *session) inTx(ctx context.Context, change func(*sql.Tx) error) error {
 		}
 		s.conn = conn
 	}
-	return inTx(ctx, s.conn, change)
+	return inTx(ctx, s.conn, s.statements.relaying, change)
+}
+
+// removeLocks removes old locks each second, at most lockBatch. If there may be more, the
+// next look goes on.
+func (s *session) removeLocks(ctx context.Context) error {
+	if s.statements.removeLocks == "" || time.Since(s.tidied) < time.Second {
+		return nil
+	}
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		result, err := tx.ExecContext(ctx, s.statements.removeLocks, lockBatch)
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); err != nil || n == lockBatch {
+			return err
+		}
+		s.tidied = time.Now()
+		return nil
+	})
 }
 
 // next returns the time until the next look, after one that found nothing. It falls asleep
@@ -44,7 +67,7 @@ func (s *session) inTx(ctx context.Context, change func(*sql.Tx) error) error {
 func (s *session) next(ctx context.Context, listening bool, poll time.Duration) (time.Duration, error) {
 	if !s.asleep && listening && s.gap >= awakeGap {
 		s.gap, s.asleep = 0, true
-		_, err := s.conn.ExecContext(ctx, fallAsleep)
+		_, err := s.conn.ExecContext(ctx, s.statements.fallAsleep)
 		return 0, err
 	}
 	s.gap = min(max(2*s.gap, firstGap), poll)
@@ -58,7 +81,7 @@ func (s *session) wakeUp(ctx context.Context) error {
 		return nil
 	}
 	s.asleep = false
-	_, err := s.conn.ExecContext(ctx, wakeUp)
+	_, err := s.conn.ExecContext(ctx, s.statements.wakeUp)
 	return err
 }
 

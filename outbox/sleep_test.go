@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/duefleet/duefleet/outbox/internal/pgtest"
+	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -17,7 +17,7 @@ import (
 func (s *sandbox) asleep(n int) {
 	s.t.Helper()
 	wait.For(s.t, "relays that sleep", func() bool {
-		return pgtest.Value[int](s.t, s.db, `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+		return dbtest.Value[int](s.t, s.db, `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
 			WHERE datname = current_database() AND locktype = 'advisory' AND objsubid = 2 AND mode = 'ShareLock'
 			AND granted AND state = 'idle' AND state_change < clock_timestamp() - interval '50 ms'`) == n
 	})
@@ -26,7 +26,7 @@ func (s *sandbox) asleep(n int) {
 // TestACommitNotifiesOnlyWhileARelaySleeps: a notification at each commit would be dear.
 func TestACommitNotifiesOnlyWhileARelaySleeps(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t)
+	s := newSandbox(t, dbtest.PostgreSQL)
 	conn, err := pgx.Connect(t.Context(), s.url)
 	check.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
@@ -38,7 +38,7 @@ func TestACommitNotifiesOnlyWhileARelaySleeps(t *testing.T) {
 		return n.Payload
 	}
 	s.schedule("awake")
-	pgtest.Exec(t, s.db, `SELECT pg_notify('duefleet_outbox', 'by the test')`)
+	dbtest.Exec(t, s.db, `SELECT pg_notify('duefleet_outbox', 'by the test')`)
 	check.Equal(t, "the first notification", next(), "by the test")
 	s.relay(s.listens)
 	s.relay(s.listens)
@@ -53,7 +53,7 @@ func TestACommitNotifiesOnlyWhileARelaySleeps(t *testing.T) {
 // one does. The relay polls once an hour only.
 func TestACommitThatDidNotNotifyIsSeen(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t)
+	s := newSandbox(t, dbtest.PostgreSQL)
 	s.commit(func(tx Tx) error {
 		check.OK(t, Schedule(t.Context(), tx, inAnHour("o-1")))
 		s.relay(s.listens)
@@ -68,8 +68,8 @@ func TestACommitThatDidNotNotifyIsSeen(t *testing.T) {
 // The database lends one connection more than the relay's two.
 func TestTheLockOfARelayEndsWithIt(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t)
-	db := pgtest.Open(t, s.url)
+	s := newSandbox(t, dbtest.PostgreSQL)
+	db := dbtest.Open(t, s.url)
 	db.SetMaxOpenConns(3)
 	ctx, stop := context.WithCancel(t.Context())
 	r := Relay{DB: db, Client: s.client}
@@ -77,7 +77,7 @@ func TestTheLockOfARelayEndsWithIt(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	s.asleep(1)
-	check.OK(t, inTx(t.Context(), db, func(*sql.Tx) error { return nil }))
+	check.OK(t, inTx(t.Context(), db, nil, func(*sql.Tx) error { return nil }))
 	stop()
 	check.OK(t, <-ended)
 	s.asleep(0)

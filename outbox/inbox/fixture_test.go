@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/outbox"
 	"github.com/duefleet/duefleet/outbox/inbox"
-	"github.com/duefleet/duefleet/outbox/internal/pgtest"
+	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(roleEnv); text != "" {
 		os.Exit(perform(text))
 	}
-	pgtest.Main(m)
+	dbtest.Main(m)
 }
 
 var errTest = errors.New("the handler fails after its commit")
@@ -45,21 +45,33 @@ const (
 )
 
 // place is where a consumer finds its servers.
-type place struct{ Database, RabbitMQ, Redis, Prefix string }
+type place struct {
+	Kind                              dbtest.Kind
+	Database, RabbitMQ, Redis, Prefix string
+}
+
+// dialect returns the dialect of a kind of database.
+func dialect(kind dbtest.Kind) outbox.Dialect {
+	return map[dbtest.Kind]outbox.Dialect{dbtest.PostgreSQL: outbox.PostgreSQL, dbtest.MariaDB: outbox.MariaDB}[kind]
+}
+
+// inbox returns the inbox of the place.
+func (p place) inbox() inbox.Inbox { return inbox.Inbox{Dialect: dialect(p.Kind)} }
 
 // effect inserts into effects in the transaction of the mark, unless the mark is there.
-func effect(ctx context.Context, db *sql.DB, t task.Task, step string) (first bool, err error) {
+func (p place) effect(ctx context.Context, db *sql.DB, t task.Task, step string) (first bool, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
 	}
 	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
-	first, err = inbox.Once(ctx, tx, t, step)
+	first, err = p.inbox().Once(ctx, tx, t, step)
 	if err != nil {
 		return false, err
 	}
 	if first {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO effects (id, step) VALUES ($1, $2)`, t.ID, step); err != nil {
+		insert := dbtest.SQL(db, `INSERT INTO effects (id, step) VALUES ($1, $2)`)
+		if _, err := tx.ExecContext(ctx, insert, t.ID, step); err != nil {
 			return false, err
 		}
 	}
@@ -97,12 +109,12 @@ func victim(text string) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		panic(err)
 	}
-	db, err := sql.Open("pgx", p.Database)
+	db, err := sql.Open(string(p.Kind), p.Database)
 	if err != nil {
 		panic(err)
 	}
 	c, err := p.consumer(func(ctx context.Context, d task.Delivery) error {
-		if _, err := effect(ctx, db, d.Task, ""); err != nil {
+		if _, err := p.effect(ctx, db, d.Task, ""); err != nil {
 			panic(err)
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -123,14 +135,20 @@ type sandbox struct {
 	client *producer.Client
 }
 
-func newSandbox(t *testing.T) *sandbox {
+// each runs a test in a sandbox of each kind of database.
+func each(t *testing.T, test func(t *testing.T, s *sandbox)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, kind dbtest.Kind) { test(t, newSandbox(t, kind)) })
+}
+
+func newSandbox(t *testing.T, kind dbtest.Kind) *sandbox {
 	t.Helper()
 	redis := fixture.New(t)
 	s := &sandbox{t: t, topic: redis.Orders(),
-		place: place{pgtest.Database(t), servertest.RabbitMQ(t), redis.Addr, redis.Prefix}}
-	s.db = pgtest.Open(t, s.Database)
-	check.OK(t, outbox.Migrate(t.Context(), s.db))
-	pgtest.Exec(t, s.db, `CREATE TABLE effects (id text, step text)`)
+		place: place{kind, dbtest.Database(t, kind), servertest.RabbitMQ(t), redis.Addr, redis.Prefix}}
+	s.db = dbtest.Open(t, s.Database)
+	check.OK(t, dialect(kind).Migrate(t.Context(), s.db))
+	dbtest.Exec(t, s.db, `CREATE TABLE effects (id varchar(9), step varchar(9))`)
 	var err error
 	s.client, err = producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
 	check.OK(t, err)
@@ -158,7 +176,7 @@ func (s *sandbox) consume(handle consumer.Handler) {
 
 func (s *sandbox) effects() int {
 	s.t.Helper()
-	return pgtest.Value[int](s.t, s.db, `SELECT count(*) FROM effects`)
+	return dbtest.Value[int](s.t, s.db, `SELECT count(*) FROM effects`)
 }
 
 func (s *sandbox) schedule(id string) {

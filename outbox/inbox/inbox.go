@@ -12,16 +12,42 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/outbox"
-	"github.com/duefleet/duefleet/outbox/internal/pgerr"
+	"github.com/duefleet/duefleet/outbox/internal/dberr"
 	"github.com/duefleet/duefleet/task"
 )
 
-const once = `INSERT INTO duefleet_inbox (topic, id, version, step) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`
+// The statements for PostgreSQL. Several programs may forget at once.
+const (
+	oncePostgres = `INSERT INTO duefleet_inbox (topic, id, version, step) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`
 
-// forget removes the oldest marks. Several programs may call it at once.
-const forget = `DELETE FROM duefleet_inbox WHERE ctid = ANY (ARRAY(
-	SELECT ctid FROM duefleet_inbox WHERE handled_at < now() - $1 * interval '1 millisecond'
-	ORDER BY handled_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
+	forgetPostgres = `DELETE FROM duefleet_inbox WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM duefleet_inbox WHERE handled_at < now() - $1 * interval '1 millisecond'
+		ORDER BY handled_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
+)
+
+// The statements for MariaDB.
+const (
+	// A repeat changes the row, so it affects 2 rows. Without a change that number would
+	// depend on a setting of the connection. IGNORE would cut a text that is too long.
+	onceMariaDB = `INSERT INTO duefleet_inbox (topic, id, version, step) VALUES (?, ?, ?, ?)
+	ON DUPLICATE KEY UPDATE repeats = repeats + 1`
+
+	forgetMariaDB = `DELETE i FROM (
+		SELECT topic, id, version, step FROM duefleet_inbox FORCE INDEX (duefleet_inbox_handled_at)
+		WHERE handled_at < UTC_TIMESTAMP(3) - INTERVAL ? * 1000 MICROSECOND
+		ORDER BY handled_at LIMIT ? FOR UPDATE SKIP LOCKED) AS free
+	STRAIGHT_JOIN duefleet_inbox AS i FORCE INDEX (PRIMARY)
+	ON i.topic = free.topic AND i.id = free.id AND i.version = free.version AND i.step = free.step`
+
+	// longest is the size of the columns version and step, in bytes.
+	longest = 255
+)
+
+// Inbox is the table of a kind of database. The functions of this package use the zero value.
+type Inbox struct {
+	// Dialect is the kind of database. Defaults to outbox.PostgreSQL.
+	Dialect outbox.Dialect
+}
 
 // Once reports whether tx is the first transaction with this task, and inserts the mark that
 // makes all later ones repeats. Do the effect in tx if first is true, commit, and return nil
@@ -38,8 +64,20 @@ const forget = `DELETE FROM duefleet_inbox WHERE ctid = ANY (ARRAY(
 // error the transaction must be rolled back, unless the error is a *task.RuleError. Other
 // errors are outbox.ErrNoTable, outbox.ErrRights, and the database's own.
 func Once(ctx context.Context, tx outbox.Tx, t task.Task, step string) (first bool, err error) {
+	return Inbox{}.Once(ctx, tx, t, step)
+}
+
+// Once is like the function Once. On MariaDB, step has at most 255 bytes.
+func (i Inbox) Once(ctx context.Context, tx outbox.Tx, t task.Task, step string) (first bool, err error) {
 	if err := cmp.Or(task.CheckTopic(t.Topic), task.CheckID(t.ID)); err != nil {
 		return false, err
+	}
+	once := oncePostgres
+	if i.Dialect == outbox.MariaDB {
+		once = onceMariaDB
+		if err := cmp.Or(fits("step", step), fits("header "+outbox.HeaderRow, version(t))); err != nil {
+			return false, err
+		}
 	}
 	result, err := tx.ExecContext(ctx, once, t.Topic, t.ID, version(t), step)
 	var n int64
@@ -48,9 +86,19 @@ func Once(ctx context.Context, tx outbox.Tx, t task.Task, step string) (first bo
 	}
 	if err != nil {
 		return false, fmt.Errorf("mark task in the inbox: topic %s, ID %q, step %q: %w", t.Topic, t.ID, step,
-			pgerr.Explained(err))
+			dberr.Explained(err))
 	}
 	return n == 1, nil
+}
+
+// fits checks the length of a text that is part of the mark. MariaDB may cut a longer one, and
+// two tasks would have one mark.
+func fits(field, text string) error {
+	if len(text) > longest {
+		return &task.RuleError{Field: field, Rule: fmt.Sprintf("must be at most %d bytes", longest),
+			Got: fmt.Sprintf("%d bytes", len(text))}
+	}
+	return nil
 }
 
 // version names the version of a task, the same in all its deliveries.
@@ -65,12 +113,36 @@ func version(t task.Task) string {
 // It returns their number. A task whose mark is gone takes effect again if it is delivered
 // again.
 func Forget(ctx context.Context, db *sql.DB, age time.Duration, most int) (n int64, err error) {
-	result, err := db.ExecContext(ctx, forget, age.Milliseconds(), most)
-	if err == nil {
-		n, err = result.RowsAffected()
-	}
+	return Inbox{}.Forget(ctx, db, age, most)
+}
+
+// Forget is like the function Forget.
+func (i Inbox) Forget(ctx context.Context, db *sql.DB, age time.Duration, most int) (n int64, err error) {
+	n, err = i.remove(ctx, db, age, most)
 	if err != nil {
-		return 0, fmt.Errorf("remove marks from the inbox: %w", pgerr.Explained(err))
+		return 0, fmt.Errorf("remove marks from the inbox: %w", dberr.Explained(err))
 	}
 	return n, nil
+}
+
+// remove locks no gaps between rows on MariaDB, because its transaction reads what is
+// committed only.
+func (i Inbox) remove(ctx context.Context, db *sql.DB, age time.Duration, most int) (n int64, err error) {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
+	forget := forgetPostgres
+	if i.Dialect == outbox.MariaDB {
+		forget = forgetMariaDB
+	}
+	result, err := tx.ExecContext(ctx, forget, age.Milliseconds(), most)
+	if err != nil {
+		return 0, err
+	}
+	if n, err = result.RowsAffected(); err != nil {
+		return 0, err
+	}
+	return n, tx.Commit()
 }

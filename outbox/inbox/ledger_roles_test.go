@@ -19,6 +19,7 @@ import (
 
 	"github.com/duefleet/duefleet/consumer"
 	"github.com/duefleet/duefleet/outbox"
+	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/outbox/pgxlisten"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -64,7 +65,7 @@ func (r role) run(ctx context.Context) error {
 		return member.RunWith(ctx, r.Config, []string{"DUEFLEET_ADMIN_LISTEN=127.0.0.1:0"}, log,
 			func(redis.UniversalClient) {})
 	}
-	db, err := sql.Open("pgx", r.Place.Database)
+	db, err := sql.Open(string(r.Place.Kind), r.Place.Database)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,11 @@ func (r role) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return outbox.Relay{DB: db, Client: client, Listener: pgxlisten.Listener{DB: db}, Log: log}.Run(ctx)
+		relay := outbox.Relay{Dialect: dialect(r.Place.Kind), DB: db, Client: client, Log: log}
+		if r.Place.Kind == dbtest.PostgreSQL {
+			relay.Listener = pgxlisten.Listener{DB: db}
+		}
+		return relay.Run(ctx)
 	}
 	notes, err := os.OpenFile(r.Notes, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -122,7 +127,7 @@ func (r role) placeOrders(ctx context.Context, db *sql.DB, notes io.Writer) {
 				if n%10 == 0 {
 					end, word = (*sql.Tx).Rollback, undone
 				}
-				if order(context.WithoutCancel(ctx), db, id, end) == nil {
+				if r.Place.order(context.WithoutCancel(ctx), db, id, end) == nil {
 					note(notes, word, id)
 				}
 			}
@@ -131,17 +136,17 @@ func (r role) placeOrders(ctx context.Context, db *sql.DB, notes io.Writer) {
 	all.Wait()
 }
 
-func order(ctx context.Context, db *sql.DB, id string, end func(*sql.Tx) error) error {
+func (p place) order(ctx context.Context, db *sql.DB, id string, end func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
-	if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id) VALUES ($1)`, id); err != nil {
+	if _, err := tx.ExecContext(ctx, dbtest.SQL(db, `INSERT INTO orders (id) VALUES ($1)`), id); err != nil {
 		return err
 	}
 	r := producer.Request{Topic: orders, ID: id, When: producer.In(100 * time.Millisecond)}
-	if err := outbox.Schedule(ctx, tx, r); err != nil {
+	if err := (outbox.Writer{Dialect: dialect(p.Kind)}).Schedule(ctx, tx, r); err != nil {
 		return err
 	}
 	return end(tx)
@@ -150,7 +155,7 @@ func order(ctx context.Context, db *sql.DB, id string, end func(*sql.Tx) error) 
 // consume notes each delivery whose effect was there already.
 func (r role) consume(ctx context.Context, db *sql.DB, notes io.Writer, log *slog.Logger) error {
 	c, err := r.Place.consumer(func(ctx context.Context, d task.Delivery) error {
-		first, err := effect(ctx, db, d.Task, "")
+		first, err := r.Place.effect(ctx, db, d.Task, "")
 		if err == nil && !first {
 			note(notes, repeated, d.ID)
 		}

@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/outbox"
-	"github.com/duefleet/duefleet/outbox/internal/pgtest"
+	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/fleet"
@@ -92,7 +91,7 @@ type run struct {
 	dir       string
 	place     place
 	db        *sql.DB
-	database  *servers.Postgres
+	database  database
 	redis     *servers.Redis
 	tasks     *fixture.Redis
 	processes map[string]*fleet.Scanner // processes of this test binary
@@ -100,28 +99,50 @@ type run struct {
 	kills     int
 }
 
+// database is a server that can be killed.
+type database interface {
+	Kill() error
+	Restart(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
+// startDatabase starts a server, and returns it with the URL of a database, or its DSN.
+func startDatabase(t *testing.T, kind dbtest.Kind, args []string) (server database, url string) {
+	t.Helper()
+	if kind == dbtest.PostgreSQL {
+		servertest.Need(t, "postgres", "initdb", "pg_isready")
+		postgres, err := servers.StartPostgres(t.Context(), args...)
+		check.OK(t, err)
+		return postgres, postgres.URL()
+	}
+	servertest.Need(t, "mariadbd", "mariadb-install-db", "mariadb-admin")
+	mariadb, err := servers.StartMariaDB(t.Context(), args...)
+	check.OK(t, err)
+	dbtest.Exec(t, dbtest.Open(t, mariadb.DSN("")), `CREATE DATABASE ledger`)
+	return mariadb, mariadb.DSN("ledger")
+}
+
 // newRun starts the servers and the processes. Redis syncs each write, so it keeps what it
-// acknowledged.
-func newRun(t *testing.T, rate, between int, postgres ...string) *run {
+// acknowledged. args are arguments of the database's server.
+func newRun(t *testing.T, kind dbtest.Kind, rate, between int, args ...string) *run {
 	t.Helper()
 	seed := *ledgerSeed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("the kills: -run '^%s$' -seed %d", t.Name(), seed)
-	servertest.Need(t, "postgres", "initdb", "pg_isready")
 	r := &run{t: t, draw: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(), between: between, //nolint:gosec // must be repeatable
 		processes: map[string]*fleet.Scanner{}, redis: servertest.OwnRedis(t, "--appendfsync", "always")}
-	var err error
-	r.database, err = servers.StartPostgres(t.Context(), postgres...)
-	check.OK(t, err)
+	var url string
+	r.database, url = startDatabase(t, kind, args)
 	t.Cleanup(func() { _ = r.database.Close(context.Background()) })
 	r.tasks = fixture.At(t, r.redis.Addr(), "ledger")
-	r.place = place{r.database.URL(), servertest.RabbitMQ(t), r.redis.Addr(), "ledger"}
-	r.db = pgtest.Open(t, r.place.Database)
-	check.OK(t, outbox.Migrate(t.Context(), r.db))
-	pgtest.Exec(t, r.db, `CREATE TABLE orders (id text PRIMARY KEY)`)
-	pgtest.Exec(t, r.db, `CREATE TABLE effects (n bigserial, id text, step text)`)
+	r.place = place{kind, url, servertest.RabbitMQ(t), r.redis.Addr(), "ledger"}
+	r.db = dbtest.Open(t, r.place.Database)
+	check.OK(t, dialect(kind).Migrate(t.Context(), r.db))
+	number := map[dbtest.Kind]string{dbtest.PostgreSQL: "bigserial", dbtest.MariaDB: "bigint AUTO_INCREMENT"}[kind]
+	dbtest.Exec(t, r.db, `CREATE TABLE orders (id varchar(64) PRIMARY KEY)`)
+	dbtest.Exec(t, r.db, `CREATE TABLE effects (n `+number+` PRIMARY KEY, id varchar(64), step varchar(9))`)
 	config := r.place.config(t, r.dir, fleet.Topic{"lease": "3s"})
 	for _, name := range []string{"scanner", "consumer", "relay", "relay-2", "application"} {
 		r.start(name, role{Place: r.place, Config: config, Rate: rate, Notes: filepath.Join(r.dir, name+".notes")})
@@ -185,7 +206,7 @@ func (r *run) kill(victim string, down time.Duration) {
 	case <-time.After(down):
 	}
 	var err error
-	wait.For(r.t, "the start of "+victim, func() bool { // PostgreSQL refuses while a child of the last one is there
+	wait.For(r.t, "the start of "+victim, func() bool { // a database refuses while a child of the last one is there
 		err = start(r.t.Context())
 		return err == nil
 	})
@@ -200,9 +221,7 @@ func (r *run) progress() {
 
 // effects returns about how many effects there were. It is quick.
 func (r *run) effects() int {
-	var n int
-	check.OK(r.t, r.db.QueryRowContext(r.t.Context(), `SELECT last_value FROM effects_n_seq`).Scan(&n))
-	return n
+	return dbtest.Value[int](r.t, r.db, `SELECT coalesce(max(n), 0) FROM effects`)
 }
 
 // drain ends each part when it has nothing left to do.
@@ -210,7 +229,7 @@ func (r *run) drain() {
 	r.t.Helper()
 	r.stop("application")
 	wait.Progress(r.t, "an empty outbox", r.effects, func() bool {
-		return pgtest.Value[int](r.t, r.db, `SELECT count(*) FROM duefleet_outbox`) == 0
+		return dbtest.Value[int](r.t, r.db, `SELECT count(*) FROM duefleet_outbox`) == 0
 	})
 	r.stop("relay")
 	r.stop("relay-2")
@@ -248,8 +267,7 @@ func (r *run) verdict() {
 	for table, add := range map[string]func(id string){
 		"orders": func(id string) { l.orders[id] = true }, "effects": func(id string) { l.effects[id]++ },
 	} {
-		all := pgtest.Value[string](r.t, r.db, `SELECT coalesce(string_agg(id, ' '), '') FROM `+table)
-		for _, id := range strings.Fields(all) {
+		for _, id := range r.ids(table) {
 			add(id)
 		}
 	}
@@ -263,6 +281,21 @@ func (r *run) verdict() {
 	if len(l.committed) == 0 || len(l.undone) == 0 {
 		r.t.Error("the load checked too little")
 	}
+}
+
+// ids returns the IDs in a table.
+func (r *run) ids(table string) (all []string) {
+	r.t.Helper()
+	rows, err := r.db.QueryContext(r.t.Context(), `SELECT id FROM `+table)
+	check.OK(r.t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		check.OK(r.t, rows.Scan(&id))
+		all = append(all, id)
+	}
+	check.OK(r.t, rows.Err())
+	return all
 }
 
 // read returns the IDs in the notes of processes, by word.
@@ -285,7 +318,9 @@ func (r *run) read(names ...string) map[string][]string {
 // order has one.
 func TestLedger(t *testing.T) {
 	t.Parallel()
-	r := newRun(t, 100, 20)
-	r.killAll()
-	r.verdict()
+	dbtest.Each(t, func(t *testing.T, kind dbtest.Kind) {
+		r := newRun(t, kind, 100, 20)
+		r.killAll()
+		r.verdict()
+	})
 }

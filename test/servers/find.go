@@ -44,6 +44,11 @@ func knownServer(name string) (known, bool) {
 		found, _ := filepath.Glob(filepath.Join("/usr/lib/postgresql/*/bin", name)) // the pattern is good
 		slices.Reverse(found)
 		return known{before: found, install: "apt-get install postgresql"}, true
+	case "mariadbd", "mariadb-install-db", "mariadb-admin", "mariadb":
+		return known{
+			after:   []string{"/usr/sbin/" + name, "/usr/bin/" + name, "/opt/homebrew/bin/" + name},
+			install: "apt-get install mariadb-server",
+		}, true
 	case "chromium":
 		return known{after: []string{"/usr/bin/chromium"}, install: "apt-get install chromium"}, true
 	case "consul":
@@ -53,7 +58,7 @@ func knownServer(name string) (known, bool) {
 }
 
 // Find returns the path of redis-server, rabbitmq-server, consul, chromium or a program of
-// PostgreSQL. It searches the folder that DUEFLEET_TEST_SERVERS names, PATH, the folders where
+// PostgreSQL or MariaDB. It searches the folder that DUEFLEET_TEST_SERVERS names, PATH, the folders where
 // Debian and Homebrew install them, and the tools that make has built. The error is one
 // line that names the missing program and the command that installs it.
 func Find(name string) (string, error) {

@@ -45,7 +45,7 @@ func StartPostgres(ctx context.Context, args ...string) (*Postgres, error) {
 }
 
 func (p *Postgres) begin(ctx context.Context, programs map[string]string, args []string) error {
-	owner, err := ordinaryUser()
+	owner, err := ordinaryUser("postgres")
 	if err != nil {
 		return err
 	}
@@ -94,13 +94,13 @@ func (p *Postgres) Close(ctx context.Context) error {
 	return errors.Join(p.Stop(ctx), os.RemoveAll(p.dir))
 }
 
-// ordinaryUser returns the user for a server that refuses to run as root. It returns nil if
-// this process doesn't run as root.
-func ordinaryUser() (*syscall.Credential, error) {
+// ordinaryUser returns the user of that name, for a server that refuses to run as root. It
+// returns nil if this process doesn't run as root.
+func ordinaryUser(name string) (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
-	u, err := user.Lookup("postgres")
+	u, err := user.Lookup(name)
 	if err != nil {
 		return nil, err
 	}

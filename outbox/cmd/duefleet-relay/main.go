@@ -1,24 +1,19 @@
-// Command duefleet-relay brings the rows of an outbox in PostgreSQL to Redis, as
+// Command duefleet-relay brings the rows of an outbox in PostgreSQL or MariaDB to Redis, as
 // outbox.Relay does in an application. "producer relay" runs it.
 //
 // Exit codes: 0 stopped, 1 failed, 2 wrong usage.
 package main
 
 import (
-	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
@@ -29,7 +24,6 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/outbox"
-	"github.com/duefleet/duefleet/outbox/pgxlisten"
 	"github.com/duefleet/duefleet/producer"
 )
 
@@ -59,13 +53,13 @@ func command() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   "duefleet-relay",
-		Short: "Brings the rows of an outbox in PostgreSQL to Redis",
-		Long: `Brings the rows of an outbox in PostgreSQL to Redis, for applications that don't run a
-relay themselves. Several may run at once.
+		Short: "Brings the rows of an outbox in PostgreSQL or MariaDB to Redis",
+		Long: `Brings the rows of an outbox in PostgreSQL or MariaDB to Redis, for applications that don't
+run a relay themselves. Several may run at once.
 
 The database's URL comes from ` + databaseVar + ` or from --database-file, as in
-postgres://user:password@host/name. A password is never a flag: other users of the machine
-could read it.
+postgres://user:password@host/name or mariadb://user:password@host/name. A password is never a
+flag: other users of the machine could read it.
 
 The log, max_payload and redis sections of --config are used, and their variables
 (DUEFLEET_REDIS_ADDRS, ...). /livez, /readyz and /metrics are at --admin-listen. At SIGTERM the
@@ -80,16 +74,17 @@ relay finishes the rows that it has begun, and exits with 0.`,
 	set.StringVar(&f.config, "config", "", "the configuration file")
 	set.StringVar(&f.databaseFile, "database-file", "", "a file with the database's URL, in place of "+databaseVar)
 	set.StringVar(&f.admin, "admin-listen", "127.0.0.1:9342", "host:port of /livez, /readyz and /metrics")
-	set.DurationVar(&f.poll, "poll", time.Second, "the longest time between two looks for rows without a notification")
+	set.DurationVar(&f.poll, "poll", 0,
+		"the longest time between two looks for rows without a notification (default 1s, 50ms for MariaDB)")
 	set.IntVar(&f.batch, "batch", 500, "the largest number of rows in one transaction")
 	set.BoolVar(&f.migrate, "migrate", false, "create or upgrade the tables first")
 	return cmd
 }
 
 // check validates what flags alone can tell.
-func (f flags) check() error {
+func (f flags) check(pollGiven bool) error {
 	switch {
-	case f.poll <= 0:
+	case f.poll < 0, f.poll == 0 && pollGiven:
 		return cli.UsageError("--poll: must be above 0")
 	case f.batch < 1:
 		return cli.UsageError("--batch: must be 1 or more")
@@ -98,7 +93,7 @@ func (f flags) check() error {
 }
 
 func run(cmd *cobra.Command, f flags) error {
-	if err := f.check(); err != nil {
+	if err := f.check(cmd.Flags().Changed("poll")); err != nil {
 		return err
 	}
 	settings, err := config.LoadConnections(f.config, os.Environ())
@@ -109,11 +104,11 @@ func run(cmd *cobra.Command, f flags) error {
 	if err != nil {
 		return err
 	}
-	db, err := f.open()
+	relay, err := f.open()
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer relay.DB.Close()
 	options, err := settings.Redis.Options(log)
 	if err != nil {
 		return err
@@ -121,38 +116,15 @@ func run(cmd *cobra.Command, f flags) error {
 	rdb := redis.NewUniversalClient(options)
 	defer rdb.Close()
 	if f.migrate {
-		if err := outbox.Migrate(cmd.Context(), db); err != nil {
+		if err := relay.Dialect.Migrate(cmd.Context(), relay.DB); err != nil {
 			return err
 		}
 	}
-	return f.relay(cmd.Context(), settings, db, rdb, log)
-}
-
-// open returns the database. It connects at its first use.
-func (f flags) open() (*sql.DB, error) {
-	text := os.Getenv(databaseVar)
-	switch {
-	case f.databaseFile != "" && text != "":
-		return nil, cli.UsageError("--database-file and " + databaseVar + ": only one may be given")
-	case f.databaseFile != "":
-		content, err := os.ReadFile(f.databaseFile)
-		if err != nil {
-			return nil, fmt.Errorf("read --database-file: %w", err)
-		}
-		text = strings.TrimSpace(string(content))
-	}
-	if text == "" {
-		return nil, cli.UsageError("no database: set " + databaseVar + " or --database-file to its URL")
-	}
-	cfg, err := pgx.ParseConfig(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cmp.Or(f.databaseFile, databaseVar), err) // pgx hides the password
-	}
-	return stdlib.OpenDB(*cfg), nil
+	return f.relay(cmd.Context(), settings, relay, rdb, log)
 }
 
 // relay runs the relay until ctx ends, and the admin server until the relay has ended.
-func (f flags) relay(ctx context.Context, settings *config.Config, db *sql.DB, rdb redis.UniversalClient,
+func (f flags) relay(ctx context.Context, settings *config.Config, relay outbox.Relay, rdb redis.UniversalClient,
 	log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -163,7 +135,7 @@ func (f flags) relay(ctx context.Context, settings *config.Config, db *sql.DB, r
 	}
 	admin, err := telemetry.NewServer(telemetry.ServerConfig{Listen: f.admin, Registry: registry, Log: log,
 		Checks: []telemetry.Check{
-			{Name: "database", Required: true, Probe: probe(db.PingContext)},
+			{Name: "database", Required: true, Probe: probe(relay.DB.PingContext)},
 			{Name: "redis", Required: true, Probe: probe(func(ctx context.Context) error { return rdb.Time(ctx).Err() })},
 		}})
 	if err == nil {
@@ -181,8 +153,8 @@ func (f flags) relay(ctx context.Context, settings *config.Config, db *sql.DB, r
 		defer stop()
 		served <- admin.Run(serving)
 	}()
-	err = outbox.Relay{DB: db, Client: client, Listener: pgxlisten.Listener{DB: db}, Poll: f.poll, Batch: f.batch,
-		Registerer: registry, Log: log}.Run(relaying)
+	relay.Client, relay.Poll, relay.Batch, relay.Registerer, relay.Log = client, f.poll, f.batch, registry, log
+	err = relay.Run(relaying)
 	end()
 	return errors.Join(err, <-served)
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/outbox"
-	"github.com/duefleet/duefleet/outbox/internal/pgtest"
+	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
 		main()
 	}
-	pgtest.Main(m)
+	dbtest.Main(m)
 }
 
 // program prepares a run of the program with only the given environment.
@@ -38,6 +38,14 @@ func program(t *testing.T, log io.Writer, env []string, args ...string) *exec.Cm
 	cmd.Env = append([]string{programEnv + "=1", "HOME=" + t.TempDir()}, env...)
 	cmd.Stderr = log
 	return cmd
+}
+
+// asURL returns the URL for the program: a DSN of MariaDB isn't one.
+func asURL(url string) string {
+	if dsn, ok := strings.CutPrefix(url, "root@tcp("); ok {
+		return "mariadb://root@" + strings.Replace(dsn, ")", "", 1)
+	}
+	return url
 }
 
 // get returns the status and the body of a page of the admin server.
@@ -54,15 +62,17 @@ func get(t *testing.T, addr, path string) (status int, body string) {
 }
 
 // relay runs the program on a database of its own and the topic orders of a Redis, until the
-// caller calls end. It returns the URL of the database and the address of the admin server.
-func relay(t *testing.T, redis *fixture.Redis) (url string, client *producer.Client, admin string, end func()) {
+// caller calls end. It returns the URL of the database, for the driver, and the address of the
+// admin server.
+func relay(t *testing.T, kind dbtest.Kind, redis *fixture.Redis) (url string, client *producer.Client, admin string,
+	end func()) {
 	t.Helper()
 	redis.Serve(t, 2)
 	dir, log := t.TempDir(), &wait.Log{}
 	config, database := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "database")
 	check.OK(t, os.WriteFile(config, []byte("redis: {prefix: "+redis.Prefix+"}\n"), 0o600))
-	url = pgtest.Database(t)
-	check.OK(t, os.WriteFile(database, []byte(url+"\n"), 0o600))
+	url = dbtest.Database(t, kind)
+	check.OK(t, os.WriteFile(database, []byte(asURL(url)+"\n"), 0o600))
 	cmd := program(t, log, []string{"DUEFLEET_REDIS_ADDRS=" + redis.Addr},
 		"--config", config, "--database-file", database, "--admin-listen", "127.0.0.1:0", "--migrate")
 	check.OK(t, cmd.Start())
@@ -83,40 +93,42 @@ func relay(t *testing.T, redis *fixture.Redis) (url string, client *producer.Cli
 // shows both. Without its Redis it isn't ready. At SIGTERM it exits with 0.
 func TestTheProgram(t *testing.T) {
 	t.Parallel()
-	server := servertest.OwnRedis(t)
-	redis := fixture.At(t, server.Addr(), "relayed")
-	url, client, addr, end := relay(t, redis)
-	db := pgtest.Open(t, url)
-	pgtest.Exec(t, db, `INSERT INTO duefleet_outbox (topic, id, delay_ms) VALUES ('orders', 'good', 3600000),
-		('orders', 'bad', -1), ('unserved', 'waits', 0)`)
-	wait.For(t, "the task", func() bool { _, err := client.Get(t.Context(), "orders", "good"); return err == nil })
-	for _, want := range []string{`duefleet_outbox_stored_total{action="schedule"} 1`,
-		`duefleet_outbox_stored_total{action="cancel"} 0`, "duefleet_outbox_failed_rows 1", "duefleet_outbox_waiting_rows 1",
-	} {
-		wait.For(t, want, func() bool {
-			_, body := get(t, addr, "/metrics")
-			return strings.Contains(body, want+"\n")
-		})
-	}
-	pgtest.Exec(t, db, `UPDATE duefleet_outbox SET inserted_at = now() - interval '1 hour' WHERE failed IS NULL`)
-	_, body := get(t, addr, "/metrics")
-	age := regexp.MustCompile(`(?m)^duefleet_outbox_oldest_waiting_seconds 3[67]\d\d(\.\d+)?$`)
-	check.Equal(t, "the age of the oldest row is an hour", age.MatchString(body), true)
+	dbtest.Each(t, func(t *testing.T, kind dbtest.Kind) {
+		server := servertest.OwnRedis(t)
+		redis := fixture.At(t, server.Addr(), "relayed")
+		url, client, addr, end := relay(t, kind, redis)
+		db := dbtest.Open(t, url)
+		dbtest.Exec(t, db, `INSERT INTO duefleet_outbox (topic, id, delay_ms) VALUES ('orders', 'good', 3600000),
+			('orders', 'bad', -1), ('unserved', 'waits', 0)`)
+		wait.For(t, "the task", func() bool { _, err := client.Get(t.Context(), "orders", "good"); return err == nil })
+		for _, want := range []string{`duefleet_outbox_stored_total{action="schedule"} 1`,
+			`duefleet_outbox_stored_total{action="cancel"} 0`, "duefleet_outbox_failed_rows 1", "duefleet_outbox_waiting_rows 1",
+		} {
+			wait.For(t, want, func() bool {
+				_, body := get(t, addr, "/metrics")
+				return strings.Contains(body, want+"\n")
+			})
+		}
+		dbtest.Exec(t, db, `UPDATE duefleet_outbox SET inserted_at = inserted_at - interval '1' hour WHERE failed IS NULL`)
+		_, body := get(t, addr, "/metrics")
+		age := regexp.MustCompile(`(?m)^duefleet_outbox_oldest_waiting_seconds 3[67]\d\d(\.\d+)?$`)
+		check.Equal(t, "the age of the oldest row is an hour", age.MatchString(body), true)
 
-	status, body := get(t, addr, "/readyz")
-	check.Equal(t, "/readyz", fmt.Sprint(status, " ", body), "200 ready\ndatabase: ok\nredis: ok\n")
-	check.OK(t, server.Kill())
-	status, body = get(t, addr, "/readyz")
-	check.Equal(t, "the status without Redis", status, http.StatusServiceUnavailable)
-	check.Equal(t, "the first line", strings.SplitN(body, ": down (required): ", 2)[0], "not ready\ndatabase: ok\nredis")
-	end()
+		status, body := get(t, addr, "/readyz")
+		check.Equal(t, "/readyz", fmt.Sprint(status, " ", body), "200 ready\ndatabase: ok\nredis: ok\n")
+		check.OK(t, server.Kill())
+		status, body = get(t, addr, "/readyz")
+		check.Equal(t, "the status without Redis", status, http.StatusServiceUnavailable)
+		check.Equal(t, "the first line", strings.SplitN(body, ": down (required): ", 2)[0], "not ready\ndatabase: ok\nredis")
+		end()
+	})
 }
 
 // TestWhatTheProgramNeeds: each mistake has one line, and no line has the password.
 func TestWhatTheProgramNeeds(t *testing.T) {
 	t.Parallel()
 	const secret = "hidden-word"
-	url := pgtest.Database(t)
+	url, mariadb := dbtest.Database(t, dbtest.PostgreSQL), dbtest.Database(t, dbtest.MariaDB)
 	env := func(value string) []string { return []string{databaseVar + "=" + value} }
 	for name, run := range map[string]struct {
 		env  []string
@@ -128,9 +140,16 @@ func TestWhatTheProgramNeeds(t *testing.T) {
 		"both":        {env(url), []string{"--database-file", "f"}, 2, "only one may be given"},
 		"no file":     {nil, []string{"--database-file", "f"}, 1, "read --database-file: open f: no such file"},
 		"no URL":      {env("postgres://u:" + secret + "@h:port/"), nil, 1, "DUEFLEET_OUTBOX_DATABASE: cannot parse"},
-		"poll":        {env(url), []string{"--poll", "0s"}, 2, "--poll: must be above 0"},
-		"batch":       {env(url), []string{"--batch", "0"}, 2, "--batch: must be 1 or more"},
-		"no table":    {env(url), []string{"--admin-listen", "127.0.0.1:0"}, 1, outbox.ErrNoTable.Error()},
+		"no URL of MariaDB": {env("mysql://u:" + secret + "/@h/"), nil, 1,
+			"DUEFLEET_OUTBOX_DATABASE: cannot parse the URL; want mariadb://user:password@host:port/name"},
+		"parameter": {env("mariadb://u:" + secret + "@h/shop?tls=" + "none"), nil, 1, "DUEFLEET_OUTBOX_DATABASE: "},
+		"password": {env(strings.Replace(asURL(mariadb), "root@", "root:"+secret+"@", 1)), []string{"--migrate"}, 1,
+			"Access denied for user 'root'"},
+		"no table in MariaDB": {env(strings.Replace(asURL(mariadb), "mariadb:", "mysql:", 1)),
+			[]string{"--admin-listen", "127.0.0.1:0"}, 1, outbox.ErrNoTable.Error()},
+		"poll":     {env(url), []string{"--poll", "0s"}, 2, "--poll: must be above 0"},
+		"batch":    {env(url), []string{"--batch", "0"}, 2, "--batch: must be 1 or more"},
+		"no table": {env(url), []string{"--admin-listen", "127.0.0.1:0"}, 1, outbox.ErrNoTable.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
