@@ -60,6 +60,9 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c, err := console.New(console.Config{Settings: cfg.Console, Store: store, ReadOnly: readOnly, Documents: docs,
 		File: s.path, Version: cli.ReadBuild("scanner").Version, Log: log, Registerer: registry,
+		Queues: func(ctx context.Context, names []string) ([]doctor.Queue, error) {
+			return doctor.AskQueues(ctx, cfg.RabbitMQ, names)
+		},
 		Doctor: func(ctx context.Context) []doctor.Finding {
 			verb := &cobra.Command{}
 			verb.SetContext(ctx)

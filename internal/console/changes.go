@@ -145,8 +145,8 @@ func (c *changes) newest(topic string, n int) (some []*change) {
 	return some
 }
 
-// run carries out changes and examinations until ctx ends. It returns when the last one has
-// ended.
+// run carries out changes, examinations and questions about queues until ctx ends. It returns
+// when the last one has ended.
 func (c *changes) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()

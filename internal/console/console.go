@@ -44,6 +44,9 @@ type Config struct {
 	Store *shard.Store
 	// Doctor examines the fleet, as doctor.Examine does; nil: there is no such screen.
 	Doctor func(ctx context.Context) []doctor.Finding
+	// Queues asks RabbitMQ about queues, as doctor.AskQueues does; nil: topics' pages say that
+	// nobody is asked.
+	Queues func(ctx context.Context, names []string) ([]doctor.Queue, error)
 	// Documents are the topics' documents in Consul; nil: topics come from a file.
 	Documents *topicconfig.Documents
 	// File is the path of the configuration file, for messages; "" if there is none.
@@ -72,6 +75,7 @@ type Console struct {
 	readers    *readers
 	reader     *reader // of the fleet
 	samples    samples
+	depths     *depths
 	streams    atomic.Int64
 	changes    *changes
 	examiner   *examiner // nil: none
@@ -99,6 +103,7 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	c.reader = c.fleetReader()
+	c.depths = &depths{ask: cfg.Queues, begin: c.changes.begin, kept: map[string]*depth{}}
 	if c.signInForm, err = parse("signin.html"); err != nil {
 		return nil, err
 	}

@@ -66,10 +66,12 @@ func (o *operator) follow(path, shows string) {
 	o.do(chromedp.WaitVisible(chromedp.CSS(shows)))
 }
 
-// click clicks on something and waits for what the next page shows.
+// click clicks on something and waits for the next page, which shows something. A navigation
+// that begins while a page still loads can be aborted.
 func (o *operator) click(on, shows string) {
 	o.t.Helper()
 	o.do(chromedp.Click(chromedp.CSS(on)), chromedp.WaitVisible(chromedp.CSS(shows)))
+	wait.For(o.t, "the end of loading", func() bool { return o.eval(`document.readyState`) == "complete" })
 }
 
 // write replaces the value of the form.

@@ -94,7 +94,9 @@ type topicView struct {
 	// Hidden is how many shards are left out.
 	Hidden int
 	// Route says where tasks go; "" if that isn't known.
-	Route    string
+	Route string
+	// Queues has what RabbitMQ says about the topic's queues; nil if none is known.
+	Queues   *queuesView
 	Settings []settingRow
 	Hold     *shard.Hold
 	// Progress is how far a change of the shard count is; nil: none runs.
@@ -167,6 +169,7 @@ func (c *Console) topic(_ context.Context, r *http.Request, now reading) (any, e
 		if doc.Declare != nil && doc.Declare.Queue != "" {
 			v.Route += fmt.Sprintf(", queue %q", doc.Declare.Queue)
 		}
+		v.Queues = c.depths.view(*doc)
 		v.Route += ". " + routeWords(now.Problems, len(balance.Live(now.Fleet)))
 	}
 	v.Shards, v.Hidden = shardRows(s.PerShard)

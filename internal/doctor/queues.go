@@ -2,8 +2,11 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
@@ -151,4 +154,52 @@ func (p Target) examineOldIntake(ctx context.Context, r *report, b *broker, name
 	default:
 		b.refuse(ctx, r, check, "queue "+left.Queue, err)
 	}
+}
+
+// Queue has the numbers that RabbitMQ gives for a queue.
+type Queue struct {
+	Name string
+	// Messages is how many are ready: without the messages that consumers have.
+	Messages, Consumers int
+	// Why is why these numbers aren't known; "" if they are.
+	Why string
+}
+
+// AskQueues asks the first broker that answers about queues, on one connection that it closes.
+// It needs no other rights than Examine. The error says why no broker answers, without a URL.
+func AskQueues(ctx context.Context, settings config.RabbitMQ, names []string) ([]Queue, error) {
+	secure, err := settings.TLS.Config()
+	if err != nil {
+		return nil, fmt.Errorf("rabbitmq.tls: %w", err)
+	}
+	var refused error
+	for _, url := range settings.URLs {
+		b, err := dial(ctx, url, secure)
+		if err == nil {
+			return b.queues(ctx, names)
+		}
+		refused = errors.Join(refused, err)
+	}
+	return nil, refused
+}
+
+// queues asks about queues and closes the connection.
+func (b *broker) queues(ctx context.Context, names []string) ([]Queue, error) {
+	found := brokers{first: b}
+	defer found.close(ctx)
+	defer context.AfterFunc(ctx, found.cut)()
+	all := make([]Queue, len(names))
+	for i, name := range names {
+		q, err := b.queue(ctx, name)
+		all[i] = Queue{Name: name, Messages: q.Messages, Consumers: q.Consumers}
+		switch {
+		case notFound(err):
+			all[i].Why = "no such queue"
+		case refusedWith(err, amqp.AccessRefused):
+			all[i].Why = "no right to ask"
+		case err != nil:
+			all[i].Why = err.Error()
+		}
+	}
+	return all, ctx.Err()
 }

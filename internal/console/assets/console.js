@@ -20,7 +20,7 @@
       const local = document.createElement("span");
       local.className = "local";
       local.textContent = "· " + (t.textContent.length > 12 ? day : clock).format(at);
-      t.append(local);
+      t.append(" ", local); // a copied text has the space
     }
   }
 
