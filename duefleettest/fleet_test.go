@@ -53,11 +53,8 @@ func want(t *testing.T, got []duefleettest.Delivery, lines ...string) {
 	}
 }
 
-// failing is a handler that works slowly, and fails.
-func failing(context.Context, task.Delivery) error {
-	time.Sleep(3 * time.Millisecond) // the clock of the fleet stands still
-	return errAway
-}
+// failing is a handler that fails.
+func failing(context.Context, task.Delivery) error { return errAway }
 
 func TestRetriesComeAtTheTimesOfThePolicy(t *testing.T) {
 	t.Parallel()

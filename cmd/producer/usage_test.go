@@ -1,9 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -122,6 +127,16 @@ func TestUnreachableRedis(t *testing.T) {
 	// An invalid name is refused without asking a name server, which could take long.
 	cmd := command(t, nil, append(everyVerb()["get"], "--redis-addr", "no-such-host..invalid:6379")...)
 	wantError(t, finish(t, cmd), 1, "lookup no-such-host..invalid: no such host; check that Redis runs there")
+}
+
+// TestAResetConnection: a Redis that refuses a certificate resets the connection, and the
+// reset may arrive before the reason. TestGuarded meets that now and then.
+func TestAResetConnection(t *testing.T) {
+	t.Parallel()
+	reset := &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.ECONNRESET)}
+	got := advice(fmt.Errorf("ask Redis for the time: %w", reset))
+	check.Equal(t, "advice", got, "; the server closed the connection: see its log; if it asks for certificates, check "+
+		"redis.tls.cert_file and key_file")
 }
 
 func TestUnknownTopic(t *testing.T) {

@@ -35,6 +35,7 @@ func TestBroker(t *testing.T) {
 	t.Run("alarm outlasts the deadline", func(t *testing.T) { longAlarm(t, broker) })
 	t.Run("doesn't answer", func(t *testing.T) { unanswering(t, broker) })
 	t.Run("whole window", func(t *testing.T) { wholeWindow(t, broker) })
+	t.Run("rests", func(t *testing.T) { rests(t, broker) })
 	t.Run("stuck queue", func(t *testing.T) { stuckQueue(t, broker) })
 	t.Run("abandoned", func(t *testing.T) { abandoned(t, broker) })
 	t.Run("stands still", func(t *testing.T) { standstill(t, broker) })
@@ -119,6 +120,55 @@ func wholeWindow(t *testing.T, broker *servers.RabbitMQ) {
 	}
 	tell(t, broker, "slow", "resume")
 	keeps(t, got.all(batch...), forward.Confirmed)
+}
+
+// While a topic rests it has no channel and is ready all the same. It gets one when messages
+// come, and no message is lost in between.
+func rests(t *testing.T, broker *servers.RabbitMQ) {
+	const window = 600
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", forward.Route{
+		Exchange: "rests", RoutingKey: "k", Declare: &forward.Declare{Queue: "rests"}, Window: window})
+	ready(t, p)
+	declared := time.Now()
+	has := func(what string, right func(places int) bool) {
+		t.Helper()
+		wait.For(t, what, func() bool { return right(p.Places()) })
+	}
+	has("the first channel", func(n int) bool { return n == 256 })
+	var all []*forward.Message
+	for round, on := range []bool{true, false, true, false} {
+		batch := messages("topic", fmt.Sprint("rests", round), window)
+		all = append(all, batch...)
+		p.Rest(on)
+		publish(t, p, batch...)
+	}
+	keeps(t, got.all(all...), forward.Confirmed)
+	p.Rest(true)
+	has("no channel", func(n int) bool { return n == 0 })
+	if ok, why := p.Ready(); !ok {
+		t.Errorf("a topic that rests isn't ready: %s", why)
+	}
+	wait.For(t, "the declaration to be a second old", func() bool { return time.Since(declared) > time.Second })
+	p.Rest(false)
+	has("another channel", func(n int) bool { return n >= 256 })
+
+	// The new channel is young, but the declaration isn't: the first message that comes back
+	// makes the scanner declare again.
+	ch := servertest.Channel(t, broker.URL("/"))
+	check.OK(t, ch.QueueUnbind("rests", "k", "rests", nil))
+	returned := messages("topic", "returned", 1)
+	publish(t, p, returned...)
+	keeps(t, got.all(returned...), forward.Returned)
+	wait.For(t, "the binding", func() bool {
+		check.OK(t, ch.Publish("rests", "k", false, false, amqp.Publishing{MessageId: "probe"}))
+		for {
+			m, ok, err := ch.Get("rests", true)
+			check.OK(t, err)
+			if !ok || m.MessageId == "probe" {
+				return ok
+			}
+		}
+	})
 }
 
 // A queue that answers nothing delays only its own messages. Meanwhile more than a window

@@ -19,13 +19,15 @@ const (
 	// another channel replaces it. RabbitMQ 3.10 keeps refusing on a channel whose first
 	// message met a quorum queue without a leader, long after the queue has a leader.
 	degradedAfter = 5 * time.Second
-	// redeclareAfter is the least age of a channel that is replaced because the route's
+	// redeclareAfter is the least age of a declaration that is made again because the route's
 	// queue or its binding is missing. A channel that opens makes them again.
 	redeclareAfter = time.Second
 	// firstPlaces is the number of places of a topic's first channel, which cost 330 bytes
 	// each. Most topics never have more messages in flight. One that fills them gets a
 	// channel with the whole window.
 	firstPlaces = 256
+	// restAfter is how long a topic that rests keeps its channel.
+	restAfter = time.Minute
 )
 
 var (
@@ -48,10 +50,10 @@ type channel struct {
 	deliver    func([]Result)
 	ended      func()
 
-	results  []Result  // of the loop, for its memory
-	reliable bool      // the library dropped no return
-	refusing time.Time // since when the broker refuses everything; zero if it doesn't
-	opened   time.Time
+	results  []Result  // of the loop, for its memory.
+	reliable bool      // the library dropped no return.
+	refusing time.Time // since when the broker refuses everything; zero if it doesn't.
+	declared time.Time // when this or an earlier channel declared the route, as prepared says.
 	degraded atomic.Bool
 	replace  func()                     // called once the channel is degraded or full
 	widen    func(window int)           // gives the topic's next channels that many places
@@ -62,10 +64,10 @@ type channel struct {
 	refused []Result
 }
 
-// fits reports whether the channel can serve r, with that many places, without opening
-// another one.
-func (ch *channel) fits(r Route, places int) bool {
-	return !ch.degraded.Load() && ch.route.Load().samePlaces(r) && places <= len(ch.confirms.ring)
+// fits reports whether the channel can serve r, with at least that many places, without
+// opening another one.
+func (ch *channel) fits(r Route, least int) bool {
+	return !ch.degraded.Load() && ch.route.Load().samePlaces(r) && least <= len(ch.confirms.ring)
 }
 
 func (ch *channel) use(r Route) {
@@ -306,7 +308,7 @@ func (ch *channel) noteRefusals() {
 // missing. A channel that opens makes them again.
 func (ch *channel) noteReturns() {
 	r := ch.route.Load()
-	if r.Declare == nil || r.Declare.Queue == "" || time.Since(ch.opened) < redeclareAfter || ch.degraded.Load() {
+	if r.Declare == nil || r.Declare.Queue == "" || time.Since(ch.declared) < redeclareAfter || ch.degraded.Load() {
 		return
 	}
 	for _, result := range ch.results {

@@ -64,6 +64,7 @@ type Config struct {
 
 // pace holds what users can't configure. Tests that must not hit these limits raise them.
 type pace struct {
+	rest time.Duration // restAfter
 	// stall is how long this process may stand still (stopped, frozen, starved). After a
 	// longer pause nothing that the library reported meanwhile counts: at 5 s the library
 	// drops what nobody took, even a return. Defaults to 4s.
@@ -103,6 +104,7 @@ func New(cfg Config) (*Connection, error) {
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, defaultTimeout)
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, defaultHeartbeat)
 	cfg.pace.stall = cmp.Or(cfg.pace.stall, defaultStall)
+	cfg.pace.rest = cmp.Or(cfg.pace.rest, restAfter)
 	cfg.pace.answer = cmp.Or(cfg.pace.answer, closeTimeout)
 	c := &Connection{cfg: cfg, log: cfg.Log, reason: "not connected yet"}
 	if c.log == nil {

@@ -13,7 +13,7 @@ func Target(cfg Config) Config {
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, wait.Hang)
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, wait.Hang)
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, wait.Hang)
-	cfg.pace = pace{stall: time.Hour, answer: wait.Hang}
+	cfg.pace = pace{stall: time.Hour, answer: wait.Hang, rest: time.Nanosecond}
 	return cfg
 }
 
@@ -51,4 +51,13 @@ func (p *Publisher) AskedToStop() bool {
 		}
 	}
 	return false
+}
+
+// Places returns the number of places of the channel that Publish uses; 0 without one.
+func (p *Publisher) Places() int {
+	ch, _ := p.installed()
+	if ch == nil {
+		return 0
+	}
+	return len(ch.confirms.ring)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -34,7 +35,9 @@ type Publisher struct {
 	channels map[*channel]struct{} // with results to come
 	reason   string                // why current is nil
 	block    Block
-	wide     int // the places that the topic has needed
+	wide     int       // the places that the topic has needed
+	resting  bool      // Rest was called
+	rested   time.Time // when resting changed; zero if that was before Run
 }
 
 // The kinds of a Block, by the broker's answer.
@@ -64,6 +67,12 @@ func blockOf(err error, reason string) Block {
 	return Block{OtherRefusal, reason}
 }
 
+// atRest is the reason while a topic that rests has no channel, and until it has one again.
+const atRest = "the topic rests"
+
+// openGrace is how long a topic that rested counts as ready while its channel opens.
+const openGrace = time.Second
+
 // reopening is the reason while a channel that accepts no more messages is being
 // replaced.
 const reopening = "the channel is being opened again"
@@ -90,10 +99,17 @@ func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) 
 }
 
 // Ready reports whether Publish would write now: the channel is open, the exchange
-// exists, and the broker doesn't block publishers. If not, reason says why.
+// exists, and the broker doesn't block publishers. A topic that rests is ready without a
+// channel. If not, reason says why.
 func (p *Publisher) Ready() (ok bool, reason string) {
 	ch, reason := p.open()
-	return ch != nil, reason
+	if ch != nil || reason != atRest {
+		return ch != nil, reason
+	}
+	if resting, since := p.rests(); !resting && time.Since(since) > openGrace {
+		return false, reopening
+	}
+	return true, ""
 }
 
 // Blocked returns why the broker refuses the topic's route. judged is false while the
@@ -107,16 +123,16 @@ func (p *Publisher) Blocked() (b Block, judged bool) {
 	if p.applied < p.version {
 		return Block{}, false
 	}
-	return p.block, p.current != nil || p.block != Block{}
+	return p.block, p.current != nil || p.reason == atRest || p.block != Block{}
 }
 
-// WaitReady returns nil once Ready is true. When ctx ends first, the error wraps ctx's
+// WaitReady returns nil once the channel is open. When ctx ends first, the error wraps ctx's
 // error and names the last reason.
 func (p *Publisher) WaitReady(ctx context.Context) error {
 	for {
 		connection, topic := p.connection.changed.Next(), p.changed.Next()
-		ok, reason := p.Ready()
-		if ok {
+		ch, reason := p.open()
+		if ch != nil {
 			return nil
 		}
 		select {
@@ -170,6 +186,9 @@ func (p *Publisher) Publish(ctx context.Context, batch []*Message) error {
 	var last *channel
 	for len(batch) > 0 {
 		ch, reason := p.open()
+		if ch == nil && reason == atRest {
+			ch, reason = p.rise(ctx)
+		}
 		if ch == nil {
 			return p.unsent(batch, errors.New(reason))
 		}
@@ -226,11 +245,44 @@ func (p *Publisher) open() (*channel, string) {
 	}
 }
 
+// rise opens the channel of a topic that rests, for messages that come all the same.
+func (p *Publisher) rise(ctx context.Context) (*channel, string) {
+	p.Rest(false)
+	ctx, cancel := context.WithTimeout(ctx, p.connection.cfg.ConnectTimeout)
+	defer cancel()
+	if err := p.WaitReady(ctx); err != nil {
+		return nil, err.Error()
+	}
+	return p.open()
+}
+
+// Rest closes the topic's channel after a minute while on is true, because nothing is to be
+// published soon. The next message needs a channel first.
+func (p *Publisher) Rest(on bool) {
+	p.mu.Lock()
+	p.resting, p.wide = on, 0
+	if p.running {
+		p.rested = time.Now()
+	}
+	p.mu.Unlock()
+	p.kicked.Send()
+}
+
+// rests reports whether the topic rests, and since when it does or doesn't.
+func (p *Publisher) rests() (resting bool, since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.resting, p.rested
+}
+
 // places returns how many messages in flight the topic's channel must have room for, of a
 // window.
 func (p *Publisher) places(window int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.resting {
+		return 1
+	}
 	return min(window, max(p.wide, firstPlaces))
 }
 

@@ -20,10 +20,21 @@ type supervisor struct {
 	retryAt   time.Time // no other attempt with that version before this.
 	troubled  bool      // an outage of this topic was logged.
 	probation bool      // the last channel was lost before any answer.
+	prepared  prepared  // the zero value: nothing
 	overAt    time.Time // when an open channel ends the outage.
 }
 
-// Run keeps the topic's channel open until ctx ends. Then everything in flight becomes
+// prepared is a route that a channel has checked or declared, on a connection.
+type prepared struct {
+	conn  *conn
+	route Route
+	at    time.Time
+}
+
+// serves reports whether a channel for r needs no checks.
+func (p prepared) serves(conn *conn, r Route) bool { return p.conn == conn && p.route.samePlaces(r) }
+
+// Run keeps the topic's channel open until ctx ends, unless the topic rests. Then everything in flight becomes
 // Unknown, the channel is closed and Run returns nil. If the broker refuses the route
 // (404, 403, 406), this topic alone tries again after 100ms to 5s.
 func (p *Publisher) Run(ctx context.Context) error {
@@ -51,24 +62,26 @@ func (p *Publisher) Run(ctx context.Context) error {
 // when Run should look again although nothing changed.
 func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	want, version, current := s.p.wanted()
-	if current != nil {
-		if ended, reason, confirmedOnce := current.confirms.ended(); ended {
-			reason += s.p.connection.cfg.Advice(reason)
-			s.p.install(nil, version, reason)
-			s.gone(ctx, current, reason, confirmedOnce)
-			current = nil
-		}
-	}
-	if current != nil && current.fits(want, s.p.places(want.Window)) {
+	resting, rested := s.p.rests()
+	current = s.living(ctx, current, version)
+	kept := s.p.connection.cfg.pace.rest - time.Since(rested)
+	if current != nil && current.fits(want, s.p.places(want.Window)) && (!resting || kept > 0) {
 		current.use(want)
 		s.p.install(current, version, "")
-		return s.endOutage(ctx, want)
+		if again := s.endOutage(ctx, want); again != nil || !resting {
+			return again
+		}
+		return time.After(kept)
 	}
 	conn, reason := s.p.connection.open()
 	if conn == nil {
 		s.p.connection.ask(want)
 		s.p.install(nil, version, reason)
 		return nil
+	}
+	if resting && s.prepared.serves(conn, want) {
+		s.p.install(nil, version, atRest)
+		return s.endOutage(ctx, want)
 	}
 	if wait := time.Until(s.retryAt); version == s.tried && wait > 0 {
 		return time.After(wait)
@@ -78,11 +91,12 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		s.p.blocked(Block{})
 	}
 	s.tried = version
-	// If only the window outgrew the channel, the route is prepared.
-	prepared := current != nil && current.conn == conn && current.route.Load().samePlaces(want) && !current.degraded.Load()
-	next, err := s.p.openChannel(ctx, conn, want, prepared)
+	if !s.prepared.serves(conn, want) {
+		s.prepared = prepared{}
+	}
+	next, err := s.p.openChannel(ctx, conn, want, s.prepared)
 	if err != nil {
-		s.probation = false
+		s.probation, s.prepared = false, prepared{}
 		reason := err.Error()
 		reason += s.p.connection.cfg.Advice(reason)
 		s.p.install(nil, version, reason)
@@ -94,9 +108,31 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	if s.overAt = time.Now(); s.probation {
 		s.overAt = s.overAt.Add(backoffMax)
 	}
+	s.prepared = prepared{conn, want, next.declared}
 	s.p.install(next, version, "")
 	s.loops.Go(next.run)
+	if resting {
+		s.p.kicked.Send()
+	}
 	return s.endOutage(ctx, want)
+}
+
+// living returns the channel if it hasn't ended; nil if it has, after what follows from that.
+func (s *supervisor) living(ctx context.Context, ch *channel, version uint64) *channel {
+	if ch == nil {
+		return nil
+	}
+	ended, reason, confirmedOnce := ch.confirms.ended()
+	if ended {
+		reason += s.p.connection.cfg.Advice(reason)
+		s.p.install(nil, version, reason)
+		s.gone(ctx, ch, reason, confirmedOnce)
+		return nil
+	}
+	if ch.degraded.Load() {
+		s.prepared = prepared{}
+	}
+	return ch
 }
 
 // endOutage ends an outage that was logged. It does so at once if the outage was a channel
@@ -122,6 +158,7 @@ func (s *supervisor) gone(ctx context.Context, old *channel, reason string, conf
 		s.pause.Reset()
 	}
 	if !old.conn.amqp.IsClosed() {
+		s.prepared = prepared{}
 		s.rest(ctx, blockOf(old.lostBy(), reason))
 	}
 }
@@ -198,13 +235,13 @@ func (p *Publisher) abandonAll(reason string) {
 }
 
 // openChannel opens a channel for the route. It takes little longer than the connect
-// timeout at most. prepared is true if another channel of this connection has made what the
-// route declares. Then openChannel declares nothing, because a queue may answer nothing.
-func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, prepared bool) (*channel, error) {
+// timeout at most. If the route is prepared on this connection, openChannel declares nothing,
+// because a queue may answer nothing.
+func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, ready prepared) (*channel, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if !prepared {
+	if ready.conn == nil {
 		if err := p.tryType(ctx, conn, r); err != nil {
 			return nil, err
 		}
@@ -222,7 +259,10 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, prepar
 		widen:      p.widen,
 		headers:    make(amqp.Table, ownHeaders),
 		reliable:   true,
-		opened:     time.Now(),
+		declared:   time.Now(),
+	}
+	if ready.conn != nil {
+		ch.declared = ready.at
 	}
 	ch.route.Store(&r)
 	ch.confirms.user = conn.user()
@@ -237,7 +277,7 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, prepar
 		err = channel.Confirm(false)
 		if err != nil {
 			err = fmt.Errorf("ask for confirms: %w", brokerError{err})
-		} else if !prepared {
+		} else if ready.conn == nil {
 			err = r.prepare(channel)
 		}
 		if err != nil {

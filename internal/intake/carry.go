@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/router"
@@ -69,7 +70,8 @@ func (in *Intake) count(it *item) {
 	in.cfg.Metrics.IntakeTasks.WithLabelValues(it.verb).Inc()
 }
 
-// ask sends the messages to Redis that have no outcome, in one call for each kind.
+// ask sends the messages to Redis that have no outcome. It makes one call for each verb, all at
+// the same time: a batch has no two messages about one ID.
 func (s *session) ask(ctx context.Context, todo batch) error {
 	todo = todo.only(func(it *item) bool { return it.refusal == nil && it.code == "" })
 	if len(todo) == 0 {
@@ -85,9 +87,14 @@ func (s *session) ask(ctx context.Context, todo batch) error {
 	if err := s.takeOver(ctx); err != nil {
 		return err
 	}
-	stored := s.schedule(ctx, todo.only(func(it *item) bool { return it.verb != Cancel && it.verb != Move }))
-	cancelled := s.cancel(ctx, todo.only(func(it *item) bool { return it.verb == Cancel }))
-	moved := s.move(ctx, todo.only(func(it *item) bool { return it.verb == Move }))
+	var stored, cancelled, moved error
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		stored = s.schedule(ctx, todo.only(func(it *item) bool { return it.verb != Cancel && it.verb != Move }))
+	})
+	calls.Go(func() { cancelled = s.cancel(ctx, todo.only(func(it *item) bool { return it.verb == Cancel })) })
+	calls.Go(func() { moved = s.move(ctx, todo.only(func(it *item) bool { return it.verb == Move })) })
+	calls.Wait()
 	return cmp.Or(stored, cancelled, moved)
 }
 

@@ -68,21 +68,23 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 	metrics, err := telemetry.NewMetrics(telemetry.NewRegistry(), 1, telemetry.Build{})
 	check.OK(t, err)
 	b := &fixture{t: t, topic: store.Topic("orders"), rdb: rdb, document: Document{Shards: 1, Tick: time.Second}}
-	one := func() int { return 1 }
+	one, always := func() int { return 1 }, make(chan struct{})
+	close(always)
 	b.resharder = New(Config{
 		Pace:  func() time.Duration { return Interval },
 		Topic: b.topic, Moving: b.topic, InForce: func() Document { return b.document },
 		Desired: func(context.Context) (int, error) { return b.desired, nil }, Live: one, Workers: one,
 		Request: func() string { return strconv.FormatInt(b.requests.Add(1), 10) }, Changed: &wake.Broadcast{},
-		Placed: wake.NewSignal(), Step: NewStep(), Report: silent{}, Metrics: metrics.Topic("orders"),
+		Placed: wake.NewSignal(), Step: NewStep(), Turns: always, Report: silent{}, Metrics: metrics.Topic("orders"),
 		Log: slog.New(slog.DiscardHandler), Advice: func(string) string { return "" },
 	})
 	return b
 }
 
-// reconcile does what Run does once.
+// reconcile does what Run does once, at the topic's turn.
 func (b *fixture) reconcile() {
 	b.t.Helper()
+	b.resharder.turn = true
 	check.OK(b.t, b.resharder.reconcile(b.t.Context()))
 }
 

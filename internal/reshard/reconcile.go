@@ -17,7 +17,8 @@ const (
 	// sweepInterval is how often the fleet looks for orphaned tasks, which lie in shards
 	// that no worker polls. Each scanner looks when it learns a placement, because Redis
 	// may have fallen back to that one. After that it looks once in sweepInterval times
-	// the number of scanners: it takes a command for each shard that a topic may have.
+	// the number of scanners. In a Redis Cluster that takes a command for each shard that a
+	// topic may have.
 	sweepInterval = 10 * time.Minute
 	// sampleInterval is how often the number of tasks that are still to be moved is
 	// estimated.
@@ -45,13 +46,25 @@ func (r *Resharder) Run(ctx context.Context) {
 		}
 		logged = false
 		pause.Reset()
+		var turn <-chan struct{}
+		if r.owesSweep() {
+			turn = r.cfg.Turns
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(r.cfg.Pace()):
 		case <-r.cfg.Placed:
 		case <-changed:
+		case <-turn:
+			r.turn = true
 		}
 	}
+}
+
+// owesSweep reports whether it is time to look for orphaned tasks.
+func (r *Resharder) owesSweep() bool {
+	return r.last.Epoch > 0 && r.last.Phase == shard.Stable &&
+		time.Since(r.swept) >= sweepInterval*time.Duration(max(r.cfg.Live(), 1))
 }
 
 // reconcile creates the placement if there is none, begins a desired change, and ends a
@@ -75,9 +88,9 @@ func (r *Resharder) reconcile(ctx context.Context) error {
 	}
 	// A failed sweep is reported until it succeeds, and doesn't block a change of M.
 	var unswept error
-	if time.Since(r.swept) >= sweepInterval*time.Duration(max(r.cfg.Live(), 1)) {
+	if r.turn && r.owesSweep() {
 		if unswept = r.sweep(ctx, p); unswept == nil {
-			r.swept = time.Now()
+			r.swept, r.turn = time.Now(), false
 		}
 	}
 	if r.differs(p, doc) {

@@ -41,6 +41,9 @@ type Config struct {
 	Pace func() time.Duration
 	// Step is shared by all topics.
 	Step Step
+	// Turns is shared by all topics. Run looks for orphaned tasks when it receives from
+	// it.
+	Turns <-chan struct{}
 	// Report takes the outcome of calls.
 	Report  Report
 	Metrics *telemetry.TopicMetrics
@@ -85,6 +88,7 @@ type Resharder struct {
 	agreed uint64 // the version of the document with whose count the placement last agreed
 	last   shard.Placement
 	swept  time.Time // when it last swept under last
+	turn   bool      // it may sweep
 	sample time.Time
 }
 

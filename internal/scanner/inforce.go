@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +61,41 @@ func (f *inForce) await(ctx context.Context, holds func() bool) {
 	}
 }
 
+// chore is work that begins when a document, a placement or a loss makes it necessary. Only one
+// do of a chore runs at a time, and wanted isn't called meanwhile.
+type chore struct {
+	wanted func() bool
+	do     func(ctx context.Context)
+	busy   atomic.Bool
+}
+
+// follow does chores until ctx ends, and returns when they have ended. A topic in which nothing
+// changes has one goroutine for all of them.
+func (f *inForce) follow(ctx context.Context, chores ...*chore) {
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	ended := wake.NewSignal()
+	for ctx.Err() == nil {
+		changed := f.changed.Next()
+		for _, j := range chores {
+			if j.busy.Load() || !j.wanted() {
+				continue
+			}
+			j.busy.Store(true)
+			busy.Go(func() {
+				j.do(ctx)
+				j.busy.Store(false)
+				ended.Send()
+			})
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-ended:
+		}
+	}
+}
+
 // paused reports whether the topic is paused: in Redis, or by its document, whose pause hasn't
 // ended by itself.
 func (f *inForce) paused() bool { return f.held.Load() != nil || f.pausedByDocument() }
@@ -100,17 +136,20 @@ func inRedis(reason string) string {
 // be set. The reading is an estimate; Redis itself is asked once a minute.
 const pauseLook = time.Second
 
-// endPauses ends each pause of the topic at the time in its document, until ctx ends. A
-// pause that has ended doesn't begin again when Redis's clock is set back.
-func (f *inForce) endPauses(ctx context.Context, store *shard.Topic, log *slog.Logger) {
-	for ctx.Err() == nil {
-		doc := f.document.Load()
-		changed := func() bool { return f.document.Load() != doc }
-		end := doc.Topic.PauseEnds()
-		if end.IsZero() || f.resumed.Load() == doc {
-			f.await(ctx, changed)
-			continue
-		}
+// pauseEnds reports whether the document in force has a pause that will end by itself.
+func (f *inForce) pauseEnds() bool {
+	doc := f.document.Load()
+	return !doc.Topic.PauseEnds().IsZero() && f.resumed.Load() != doc
+}
+
+// endPause ends the topic's pause at the time in its document. It returns after that, and when
+// there is another document. A pause that has ended doesn't begin again when Redis's clock is
+// set back.
+func (f *inForce) endPause(ctx context.Context, store *shard.Topic, log *slog.Logger) {
+	doc := f.document.Load()
+	changed := func() bool { return f.document.Load() != doc }
+	end := doc.Topic.PauseEnds()
+	for ctx.Err() == nil && !changed() {
 		wait := pauseLook
 		if now, err := store.Now(ctx); err == nil { // else Redis is away, and nothing is delivered anyway
 			wait = min(wait, end.Sub(time.UnixMilli(now)))
@@ -120,7 +159,7 @@ func (f *inForce) endPauses(ctx context.Context, store *shard.Topic, log *slog.L
 			f.pausing.Set(f.paused())
 			log.InfoContext(ctx, "the topic's pause has ended", "paused_until", doc.Topic.PausedUntil)
 			f.changed.Fire()
-			continue
+			return
 		}
 		waiting, cancel := context.WithTimeout(ctx, wait)
 		f.await(waiting, changed)

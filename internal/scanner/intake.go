@@ -95,28 +95,22 @@ func inletOf(s config.Topic) inlet {
 	}}
 }
 
-// takeIn takes messages of AMQP clients while the settings ask for it, until ctx ends.
+// takeIn takes messages of AMQP clients until the settings change or ctx ends.
 func (t *topic) takeIn(ctx context.Context) {
-	for ctx.Err() == nil {
-		var in inlet
-		t.inForce.await(ctx, func() (on bool) {
-			in, on = t.inlet()
-			return on
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		running, cancel := context.WithCancel(ctx)
-		go func() {
-			defer cancel()
-			t.inForce.await(running, func() bool {
-				now, on := t.inlet()
-				return !on || now != in
-			})
-		}()
-		t.runIntake(running, in)
-		cancel()
+	in, on := t.inlet()
+	if !on {
+		return
 	}
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		t.inForce.await(running, func() bool {
+			now, on := t.inlet()
+			return !on || now != in
+		})
+	}()
+	t.runIntake(running, in)
 }
 
 // runIntake runs the intake until ctx ends. Its messages count for the scanner's

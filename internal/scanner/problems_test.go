@@ -12,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -192,5 +193,21 @@ func TestTheMetricsNameOnlyServedTopics(t *testing.T) {
 	at := slices.IndexFunc(found, func(p problem.Problem) bool { return p.Kind == problem.DocumentRefused })
 	if at < 0 || found[at].Topic != "" {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestATopicIsUnservedWhileItsChannelOpens: RabbitMQ doesn't answer on an open connection. Once
+// the scanner gives up the connection, the problem is that RabbitMQ can't be reached. Status has
+// both.
+func TestATopicIsUnservedWhileItsChannelOpens(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.start()
+	for _, stream := range []string{"upstream", "downstream"} {
+		faults.Toxic(t, l.bridge, stream, "timeout", stream, map[string]any{"timeout": 0})
+	}
+	l.write(map[string]string{"orders": declaring("orders"), "more": declaring("more")})
+	for _, kind := range []problem.Kind{problem.TopicUnserved, problem.RabbitMQUnreachable} {
+		wait.For(t, string(kind), func() bool { return l.problem(kind, "more").Kind != "" })
 	}
 }

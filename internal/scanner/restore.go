@@ -110,38 +110,38 @@ type keeper struct {
 	resharder *reshard.Resharder
 	health    *topicHealth
 	log       *slog.Logger
+	pause     retry.Backoff
+
+	// These are of the document that was stored last.
+	kept   []byte
+	under  shard.Placement
+	losses uint64
 }
 
-// run stores documents until ctx ends. It also adds the topic to the known topics. It writes one document
-// after the other, so that the newest one stays. It writes again under each new
-// placement, because a removal may end after the topic was created again. It also does so
-// after a loss of Redis's data, when the new placement may be the same as the old one.
-func (k *keeper) run(ctx context.Context) {
-	var pause retry.Backoff
-	var raw, kept []byte
-	var p, under shard.Placement
-	var losses, seen uint64
-	for {
-		k.inForce.await(ctx, func() (stale bool) {
-			var removed bool
-			p, removed = k.resharder.Known()
-			raw, losses = k.inForce.document.Load().Raw, k.inForce.losses.Load()
-			return p.Epoch > 0 && !removed && (p != under || losses != seen || !bytes.Equal(raw, kept))
-		})
-		if ctx.Err() != nil {
-			return
+// stale reports whether the document in force must be stored. It must be stored again under each
+// new placement, because a removal may end after the topic was created again. So it must after a
+// loss of Redis's data, when the new placement may be the same as the old one.
+func (k *keeper) stale() bool {
+	p, removed := k.resharder.Known()
+	return p.Epoch > 0 && !removed && (p != k.under || k.inForce.losses.Load() != k.losses ||
+		!bytes.Equal(k.inForce.document.Load().Raw, k.kept))
+}
+
+// keep stores the document in force, and adds the topic to the known topics. Only one keep
+// runs at a time, so the newest document stays.
+func (k *keeper) keep(ctx context.Context) {
+	p, _ := k.resharder.Known()
+	raw, losses := k.inForce.document.Load().Raw, k.inForce.losses.Load()
+	if err := k.save(ctx, raw); err != nil {
+		if k.health.Tried("document", err) && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
 		}
-		if err := k.save(ctx, raw); err != nil {
-			if k.health.Tried("document", err) && ctx.Err() == nil {
-				k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
-			}
-			pause.Wait(ctx)
-			continue
-		}
-		k.health.Tried("document", nil)
-		pause.Reset()
-		kept, under, seen = raw, p, losses
+		k.pause.Wait(ctx)
+		return
 	}
+	k.health.Tried("document", nil)
+	k.pause.Reset()
+	k.kept, k.under, k.losses = raw, p, losses
 }
 
 // save stores a document in Redis, unless it comes from another source, which stores its

@@ -16,22 +16,23 @@ type routing struct {
 	routed    atomic.Pointer[config.Document] // the one whose route the publisher was last given.
 }
 
-// run follows the settings until ctx ends. It may have to wait for the broker; nothing else
-// of the topic waits for it.
-func (r *routing) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		doc := r.inForce.document.Load()
-		route := routeOf(doc.Topic)
-		r.publisher.SetRoute(route)
-		r.routed.Store(doc)
-		r.inForce.await(ctx, func() bool { return !reflect.DeepEqual(routeOf(*r.inForce.settings()), route) })
-	}
+// stale reports whether the publisher wasn't given the route in force.
+func (r *routing) stale() bool {
+	routed := r.routed.Load()
+	return routed == nil || !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*r.inForce.settings()))
+}
+
+// apply gives the publisher the route in force. It may have to wait for the broker; nothing
+// else of the topic waits for it.
+func (r *routing) apply(context.Context) {
+	doc := r.inForce.document.Load()
+	r.publisher.SetRoute(routeOf(doc.Topic))
+	r.routed.Store(doc)
 }
 
 // applying reports whether RabbitMQ still has to accept or refuse the settings in force.
 func (r *routing) applying() bool {
-	routed := r.routed.Load()
-	if routed == nil || !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*r.inForce.settings())) {
+	if r.stale() {
 		return true
 	}
 	_, judged := r.publisher.Blocked()

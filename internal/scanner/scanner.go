@@ -26,6 +26,7 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/reshard"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -84,7 +85,9 @@ type Scanner struct {
 	tracker      problem.Tracker // of what the heartbeats report
 
 	requests requests
-	moving   reshard.Step  // shared by all topics
+	moving   reshard.Step // shared by all topics, as is sweeps
+	sweeps   chan struct{}
+	begun    atomic.Int64  // counts the topics that began to be served
 	quiet    time.Duration // defaultQuiet, except in tests
 	started  time.Time
 	support  errgroup.Group // what serves until serving ends
@@ -103,7 +106,7 @@ func New(cfg Config) (*Scanner, error) {
 		cfg.Moving = cfg.Store
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes),
-		moving: reshard.NewStep(), quiet: defaultQuiet, routers: router.New(cfg.Store)}
+		moving: reshard.NewStep(), sweeps: make(chan struct{}), quiet: defaultQuiet, routers: router.New(cfg.Store)}
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
@@ -123,7 +126,7 @@ func New(cfg Config) (*Scanner, error) {
 	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members,
 		recorded: map[string]string{}}
 	s.sleepers = &sleepers{store: s.store, live: func() int { return s.heartbeat.State().Live }, every: netInterval,
-		log: cfg.Log}
+		known: wake.NewSignal(), log: cfg.Log}
 	s.reloader = newReloader(s, s.sources, s.store, s.metrics, cfg.Log)
 	s.sleepers.topics = s.reloader.all
 	s.identity = &identity{store: s.store, fleet: cfg.Settings.Redis.Prefix, lost: s.reloader.keepAgain, log: cfg.Log,
@@ -186,6 +189,8 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.support.Go(func() error { s.holds.watch(working); return nil })
 	s.support.Go(func() error { s.listener.Run(working); return nil })
 	s.support.Go(func() error { s.sleepers.watch(working); return nil })
+	s.support.Go(func() error { s.sleepers.wake(working); return nil })
+	s.support.Go(func() error { s.giveTurns(working); return nil })
 	s.support.Go(func() error { s.reloader.follow(working); return nil })
 	s.support.Go(func() error { s.durability.watch(working); return nil })
 	s.support.Go(func() error { s.identity.watch(working); return nil })
@@ -209,6 +214,21 @@ func (s *Scanner) Run(ctx context.Context) error {
 	})
 	s.log.InfoContext(ctx, "scanner stopped")
 	return err
+}
+
+// sweepPause is the least time between two looks for a topic's orphaned tasks. All topics want
+// one when a scanner starts, and in a Redis Cluster each takes some 4,000 commands.
+const sweepPause = 100 * time.Millisecond
+
+// giveTurns lets one topic after another look for orphaned tasks, until ctx ends.
+func (s *Scanner) giveTurns(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case s.sweeps <- struct{}{}:
+			retry.Sleep(ctx, sweepPause)
+		}
+	}
 }
 
 // report notes in Consul which documents are in force.
@@ -276,7 +296,7 @@ func (s *Scanner) retire(v *served) {
 func (s *Scanner) endTopic(ctx context.Context, v *served) error {
 	err := v.shutDown(ctx, 0)
 	v.end()
-	err = errors.Join(err, v.background.Wait())
+	v.background.Wait()
 	v.topic.window.close()
 	s.reloader.forget(v.topic.name)
 	return err

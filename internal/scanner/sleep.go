@@ -12,11 +12,18 @@ import (
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 const (
 	// sleepInterval is how often the sleepers look for topics that fall asleep or wake.
 	sleepInterval = time.Second
+	// startInterval is the least time between two looks.
+	startInterval = 20 * time.Millisecond
+	// startAwake is how many topics of a scanner start awake. They poll at once, which shows
+	// rights that are missing in Redis. The others start asleep, so that a scanner with many
+	// topics starts soon.
+	startAwake = 10
 	// netInterval is how often the fleet looks at each sleeping topic, in case a wake-up was
 	// lost. Each scanner does so once in netInterval times the number of scanners, and at
 	// least once in netMost.
@@ -41,13 +48,16 @@ type sleep struct {
 
 	mu     sync.Mutex
 	asleep bool
-	next   int64     // when the earliest task that is known is due, in Redis ms
-	woken  time.Time // when it last woke
+	next   int64     // when the earliest known task is due, in Redis ms.
+	heard  int64     // the same, of tasks heard about since the last look began.
+	woken  time.Time // when it last woke.
+	deaf   time.Time // since when it sleeps without hearing all wake-ups; zero if it hears them.
 
 	// These are of the last look at its shards.
 	looked   time.Time
 	shards   int
 	renewals uint64 // of the subscription
+	starts   bool   // no look has ended
 }
 
 // sleepers puts topics to sleep and wakes them.
@@ -56,6 +66,7 @@ type sleepers struct {
 	topics func() []*served
 	live   func() int
 	every  time.Duration // netInterval, except in tests
+	known  wake.Signal   // a topic's placement is known, so its shards can be looked at
 	log    *slog.Logger
 	clock  atomic.Pointer[reading] // the last one; nil: none so far
 }
@@ -75,16 +86,32 @@ func (k *sleepers) now() int64 {
 	return last.millis + time.Since(last.at).Milliseconds()
 }
 
-// watch looks once a second until ctx ends.
+// watch looks once a second, and soon after a topic starts, until ctx ends.
 func (k *sleepers) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		k.pass(ctx)
+		retry.Sleep(ctx, startInterval) // topics that start together are looked at together
+		select {
+		case <-ctx.Done():
+		case <-k.known:
+		case <-time.After(sleepInterval - startInterval):
+		}
+	}
+}
+
+// wake wakes the topics in which a task is due soon, until ctx ends. It asks no server, so a
+// node that hangs delays no topic.
+func (k *sleepers) wake(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, v := range k.topics() {
+			v.topic.wakeIfDue()
+		}
 		retry.Sleep(ctx, sleepInterval)
 	}
 }
 
-// pass wakes the topics in which a task is due soon. Then it looks at the shards of those
-// that may fall asleep, and of those that sleep and whose turn it is.
+// pass looks at the shards of the topics that may fall asleep, and of those that sleep and
+// whose turn it is.
 func (k *sleepers) pass(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sleepTimeout)
 	defer cancel()
@@ -98,7 +125,6 @@ func (k *sleepers) pass(ctx context.Context) {
 	var shards []shard.Shard
 	for _, v := range k.topics() {
 		t := v.topic
-		t.wakeIfDue()
 		if !t.beginLook(every) {
 			continue
 		}
@@ -131,6 +157,9 @@ func (t *topic) wake() {
 	t.sleep.mu.Lock()
 	was := t.sleep.asleep
 	t.sleep.asleep, t.sleep.woken = false, time.Now()
+	if was {
+		t.publisher.Rest(false)
+	}
 	t.sleep.mu.Unlock()
 	if was {
 		t.inForce.changed.Fire()
@@ -141,7 +170,7 @@ func (t *topic) wake() {
 func (t *topic) hear(shard int, score int64) {
 	t.waiters.notify(shard, score)
 	t.sleep.mu.Lock()
-	t.sleep.next = min(t.sleep.next, score)
+	t.sleep.next, t.sleep.heard = min(t.sleep.next, score), min(t.sleep.heard, score)
 	t.sleep.mu.Unlock()
 	t.wakeIfDue()
 }
@@ -158,7 +187,7 @@ func (t *topic) wakeIfDue() {
 
 // pace returns how often the topic's placement is read, if no message says that it changed.
 func (t *topic) pace() time.Duration {
-	if t.asleep() {
+	if p, _ := t.resharder.Known(); p.Epoch > 0 && t.asleep() {
 		return sleepingPace
 	}
 	return reshard.Interval
@@ -178,7 +207,7 @@ func (t *topic) beginLook(every time.Duration) bool {
 		return false
 	}
 	renewals, all := t.listening.Heard()
-	if p.Phase != shard.Stable {
+	if p.Phase != shard.Stable || t.isDeaf(!all) {
 		t.wake()
 		return false
 	}
@@ -193,8 +222,24 @@ func (t *topic) beginLook(every time.Duration) bool {
 		return false
 	}
 	s.looked = time.Now().Add(every/4 - rand.N(every/2)) // so that topics aren't looked at together
-	s.shards, s.renewals, s.next = p.Scanned(), renewals, never
+	s.shards, s.renewals, s.heard = p.Scanned(), renewals, never
 	return true
+}
+
+// isDeaf notes whether the topic hears all wake-ups. It reports whether it sleeps and didn't for
+// a while, so that it must poll its shards.
+func (t *topic) isDeaf(now bool) bool {
+	t.sleep.mu.Lock()
+	defer t.sleep.mu.Unlock()
+	s := &t.sleep
+	if !now || !s.asleep {
+		s.deaf = time.Time{}
+		return false
+	}
+	if s.deaf.IsZero() {
+		s.deaf = time.Now()
+	}
+	return time.Since(s.deaf) > t.quiet
 }
 
 // calm reports whether no claim has found a task for a while, and the topic wasn't woken. Redis
@@ -213,7 +258,7 @@ func (t *topic) endLook(heads []shard.Head) (unheard []int) {
 	renewals, all := t.listening.Heard()
 	t.sleep.mu.Lock()
 	s := &t.sleep
-	was, heard, stay := s.asleep, t.soon(s.next), true
+	was, heard, next, stay := s.asleep, t.soon(s.heard), s.heard, true
 	for at, h := range heads {
 		due := int64(never)
 		switch {
@@ -224,14 +269,19 @@ func (t *topic) endLook(heads []shard.Head) (unheard []int) {
 		case !h.Due.IsZero():
 			due = h.Due.UnixMilli()
 		}
-		if was && !heard && t.soon(due) {
+		if was && !heard && !s.starts && t.soon(due) {
 			unheard = append(unheard, at)
 		}
-		s.next = min(s.next, due)
+		next = min(next, due)
 	}
-	stay = stay && !t.soon(s.next)
-	if !was {
-		s.asleep = stay && all && renewals == s.renewals && t.calm()
+	if stay {
+		s.next = next
+	}
+	s.starts = false
+	stay = stay && !t.soon(next)
+	if !was && stay && all && renewals == s.renewals && t.calm() {
+		s.asleep = true
+		t.publisher.Rest(true)
 	}
 	s.mu.Unlock()
 	if was && !stay {

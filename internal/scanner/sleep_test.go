@@ -1,12 +1,17 @@
 package scanner
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -50,6 +55,64 @@ func TestASleepingTopicWakes(t *testing.T) {
 	l.sleeps()
 	l.later(time.Hour)
 	l.sleeps()
+}
+
+// startsAsleep makes the scanner's topics start asleep, as if it had many.
+func (l *lone) startsAsleep() { l.begun.Store(startAwake) }
+
+// looked reports whether a look at the topic has ended.
+func (t *topic) looked() bool {
+	t.sleep.mu.Lock()
+	defer t.sleep.mu.Unlock()
+	return !t.sleep.starts
+}
+
+// TestATopicThatStartsAsleepWakes soon after the start, if a task is due, and later when one
+// comes. Without tasks it sleeps from the start.
+func TestATopicThatStartsAsleepWakes(t *testing.T) {
+	t.Parallel()
+	for _, before := range []int{0, 1} {
+		t.Run(fmt.Sprintf("%d tasks in each shard", before), func(t *testing.T) {
+			t.Parallel()
+			l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 20ms", "shards: 4")}, nil)
+			l.startsAsleep()
+			_, err := l.topic("orders").Ensure(t.Context(), 4)
+			check.OK(t, err)
+			l.spread(before, 0, 1, 2, 3)
+			l.start()
+			orders := l.served("orders").topic
+			if before == 0 {
+				wait.For(t, "the first look", orders.looked)
+				check.Equal(t, "asleep", orders.asleep(), true)
+			}
+			l.forwards(4 * before)
+			l.spread(1, 0, 1, 2, 3)
+			l.forwards(4*before + 4)
+		})
+	}
+}
+
+// TestATopicThatHearsNothingDoesNotSleep: without the right to subscribe, nobody would tell it
+// about tasks.
+func TestATopicThatHearsNothingDoesNotSleep(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 20ms", "shards: 4")}, nil)
+	prefix, options := l.cfg.Settings.Redis.Prefix, *l.rdb.(*redis.Client).Options()
+	l.ok(l.rdb.Do(t.Context(), "ACL", "SETUSER", prefix, "on", ">secret", "~*", "&*", "+@all", "-ssubscribe").Err())
+	t.Cleanup(func() { _ = l.rdb.Do(context.Background(), "ACL", "DELUSER", prefix).Err() })
+	options.Username, options.Password = prefix, "secret"
+	deaf := redis.NewClient(&options)
+	t.Cleanup(func() { _ = deaf.Close() })
+	cfg := l.cfg
+	cfg.Store = storeOf(t, deaf, prefix)
+	cfg.Moving, cfg.Registry = nil, nil
+	var err error
+	l.Scanner, err = New(cfg)
+	l.ok(err)
+	l.startsAsleep()
+	l.quiet = 50 * time.Millisecond
+	l.start()
+	wait.For(t, "the topic to poll", func() bool { return l.value("duefleet_workers") > 0 })
 }
 
 // TestABrokenSubscriptionMakesASleepingTopicLook: the message about a task is lost with it.

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
@@ -48,6 +46,7 @@ type topic struct {
 	requests  *requests            // shared by all topics, as is listener
 	listening *shard.Listening
 	sleep     sleep
+	known     wake.Signal // shared by all topics; a placement is known
 	placed    wake.Signal // a placement was put in force
 
 	tasks      *router.Router // for the intake, as the next three
@@ -76,9 +75,10 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics,
 		live: func() int { return s.heartbeat.State().Live }, beat: s.heartbeat.State,
-		requests: &s.requests, placed: wake.NewSignal(),
+		requests: &s.requests, placed: wake.NewSignal(), known: s.sleepers.known,
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
-		quiet: s.quiet, sleep: sleep{now: s.sleepers.now, next: never, woken: time.Now()},
+		quiet: s.quiet, sleep: sleep{now: s.sleepers.now, asleep: s.begun.Add(1) > startAwake, next: never, heard: never,
+			woken: time.Now(), starts: true},
 	}
 	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error,
 		unsettled: ratelog.New(log, slog.LevelWarn, "outcomes not written to redis, trying again")}
@@ -86,12 +86,14 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: force.aboutShards,
 		Desired: func(ctx context.Context) (int, error) { return s.sources.shards(ctx, doc.Name) },
 		Shared:  s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.requests.next, Changed: &force.changed,
-		Placed: t.placed, Pace: t.pace, Step: s.moving, Report: t.health, Metrics: metrics, Log: log, Advice: adviceOnRedis,
+		Placed: t.placed, Pace: t.pace, Step: s.moving, Turns: s.sweeps, Report: t.health, Metrics: metrics,
+		Log: log, Advice: adviceOnRedis,
 	})
 	t.listening = s.listener.Listen(t.store,
 		shard.Hearing{Woken: t.hear, Placed: t.placed.Send, Listens: t.health.listens})
 	t.settler = newSettler(t.store, t.window, t.health.settled)
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
+	t.publisher.Rest(t.sleep.asleep)
 	t.routing = &routing{publisher: t.publisher, inForce: force}
 	t.keeper = &keeper{store: t.store, sources: s.sources, inForce: force, resharder: t.resharder, health: t.health,
 		log: log}
@@ -143,23 +145,45 @@ func (t *topic) run(ctx context.Context) {
 		t.newWorker(number).run(ctx)
 	}
 	pool := balance.Pool{Wanted: t.workers, Changed: t.inForce.changed.Next, Work: work}
-	endPauses := func(ctx context.Context) { t.inForce.endPauses(ctx, t.store, t.log) }
 	var all sync.WaitGroup
-	for _, part := range []func(context.Context){t.announce, endPauses, t.resharder.Run, t.listen, t.routing.run,
-		t.keeper.run, t.takeIn, pool.Run} {
-		all.Go(func() { part(ctx) })
-	}
+	all.Go(func() { t.resharder.Run(ctx) })
+	all.Go(func() { pool.Run(ctx) })
+	defer t.listening.Close()
+	t.inForce.follow(ctx, t.announced(), t.listened(),
+		&chore{wanted: t.inForce.pauseEnds, do: func(ctx context.Context) { t.inForce.endPause(ctx, t.store, t.log) }},
+		&chore{wanted: t.routing.stale, do: t.routing.apply},
+		&chore{wanted: t.keeper.stale, do: t.keeper.keep},
+		&chore{wanted: func() bool { _, on := t.inlet(); return on }, do: t.takeIn})
 	all.Wait()
 }
 
-// announce logs that the topic is served, once its placement is known.
-func (t *topic) announce(ctx context.Context) {
-	t.inForce.await(ctx, func() bool {
-		p, removed := t.resharder.Known()
-		return p.Epoch > 0 && !removed
-	})
-	if s := t.inForce.settings(); ctx.Err() == nil {
-		t.log.InfoContext(ctx, "topic served", "shards", s.Shards, "exchange", s.Exchange)
+// announced logs that the topic is served, once its placement is known. Then the sleepers take
+// their first look at it.
+func (t *topic) announced() *chore {
+	done := false
+	return &chore{
+		wanted: func() bool {
+			p, removed := t.resharder.Known()
+			return !done && p.Epoch > 0 && !removed
+		},
+		do: func(ctx context.Context) {
+			done = true
+			t.known.Send()
+			s := t.inForce.settings()
+			t.log.InfoContext(ctx, "topic served", "shards", s.Shards, "exchange", s.Exchange)
+		},
+	}
+}
+
+// listened listens to the wake channels of the polled shards.
+func (t *topic) listened() *chore {
+	n := 0
+	return &chore{
+		wanted: func() bool { return t.scanned() != n },
+		do: func(context.Context) {
+			n = t.scanned()
+			t.listening.Shards(n)
+		},
 	}
 }
 
@@ -169,7 +193,7 @@ func (t *topic) announce(ctx context.Context) {
 // each worker moves some.
 func (t *topic) scale() (workers, tickets int) {
 	p, _ := t.resharder.Known()
-	if p.Epoch == 0 || t.asleep() {
+	if p.Epoch == 0 || p.Phase == shard.Stable && t.asleep() {
 		return 0, 0
 	}
 	s := t.inForce.settings()
@@ -198,16 +222,6 @@ func (t *topic) workers() int {
 	return workers
 }
 
-// listen listens to the wake channels of the polled shards.
-func (t *topic) listen(ctx context.Context) {
-	defer t.listening.Close()
-	for ctx.Err() == nil {
-		n := t.scanned()
-		t.listening.Shards(n)
-		t.inForce.await(ctx, func() bool { return t.scanned() != n })
-	}
-}
-
 // blocked returns the kind of problem that stops delivery and that waiting doesn't fix,
 // as one of telemetry's reasons; "" if there is none.
 func (t *topic) blocked() string {
@@ -227,7 +241,7 @@ type served struct {
 	stop   context.CancelFunc // ends the workers
 	done   chan struct{}      // closed when they have returned
 	// The publisher and the settler, which outlast the workers.
-	background errgroup.Group
+	background sync.WaitGroup
 	end        context.CancelFunc
 }
 
@@ -238,9 +252,9 @@ func (s *Scanner) serve(working context.Context, doc config.Document) *served {
 	working, v.stop = context.WithCancel(working)
 	var serving context.Context
 	serving, v.end = s.serving()
-	v.background.Go(func() error { return v.topic.publisher.Run(serving) })
-	v.background.Go(func() error { v.topic.settler.run(serving); return nil })
-	s.support.Go(v.background.Wait)
+	v.background.Add(2)
+	s.support.Go(func() error { defer v.background.Done(); return v.topic.publisher.Run(serving) })
+	s.support.Go(func() error { defer v.background.Done(); v.topic.settler.run(serving); return nil })
 	s.support.Go(func() error {
 		defer close(v.done)
 		v.topic.run(working)

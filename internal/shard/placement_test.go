@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // together runs a call 20 times at once and returns how many said that it was
@@ -259,6 +262,9 @@ func TestOrphansAreTasksThatNobodyPolls(t *testing.T) {
 	lost := Placement{1, 3, 3, Stable}
 	equal(t, "orphans of 3 shards", orphans(lost), Orphans{int64(outside), 7})
 	equal(t, "orphans while all are polled", orphans(Placement{2, 3, 7, Migrating}), Orphans{})
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(4095).due(), redis.Z{Score: 1, Member: "last"}).Err())
+	equal(t, "an orphan of the last shard", orphans(c.p), Orphans{1, 4096})
+	c.ok(c.rdb.Del(c.ctx(), c.Shard(4095).due()).Err())
 	began, err := c.Gather(c.ctx(), c.p, Orphans{})
 	c.ok(err)
 	equal(t, "began with none", began, false)
@@ -270,6 +276,23 @@ func TestOrphansAreTasksThatNobodyPolls(t *testing.T) {
 	c.ok(err)
 	equal(t, "began beside a placement that one of them has seen", began, false)
 	equal(t, "put back", c.placed(), Placement{5, 7, 3, Migrating})
+}
+
+// TestOrphansAreCountedWithoutARight that users of earlier versions lack.
+func TestOrphansAreCountedWithoutARight(t *testing.T) {
+	t.Parallel()
+	c := sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "p", 1)
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(9).due(), redis.Z{Score: 1, Member: "orphan"}).Err())
+	c.ok(c.rdb.Do(c.ctx(), "ACL", "SETUSER", "earlier", "on", ">secret", "~*", "&*", "+@all", "-exists").Err())
+	options := *c.rdb.(*redis.Client).Options()
+	options.Username, options.Password = "earlier", "secret"
+	rdb := redis.NewClient(&options)
+	defer rdb.Close()
+	store, err := New(rdb, "p")
+	c.ok(err)
+	orphans, err := store.Topic(c.name).Orphans(c.ctx(), c.p)
+	c.ok(err)
+	equal(t, "orphans", orphans, Orphans{1, 10})
 }
 
 func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {

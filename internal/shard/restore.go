@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,10 +20,16 @@ type Orphans struct {
 	Within int
 }
 
-// Orphans counts the tasks in shards that p does not poll, up to MaxShards, with one
-// command for each shard. It leaves out shards that can't be read; an *UnreadableError
-// names them.
+// existAtOnce bounds the keys of one EXISTS, so that Redis serves others in between.
+const existAtOnce = 512
+
+// Orphans counts the tasks in shards that p does not poll, up to MaxShards. One server takes
+// eight commands if there are none. A Redis Cluster takes a command for each shard. Orphans
+// leaves out shards that can't be read; an *UnreadableError names them.
 func (t *Topic) Orphans(ctx context.Context, p Placement) (Orphans, error) {
+	if t.unused(ctx, p.Scanned()) {
+		return Orphans{}, nil
+	}
 	pipe := t.store.Client(ctx).Pipeline()
 	counts := map[int]*redis.IntCmd{}
 	for at := p.Scanned(); at < MaxShards; at++ {
@@ -41,6 +48,26 @@ func (t *Topic) Orphans(ctx context.Context, p Placement) (Orphans, error) {
 		}
 	}
 	return out, t.LeftOut(len(counts), failed)
+}
+
+// unused reports whether the topic is known to have no shard from a number on. It isn't
+// known in a Redis Cluster, where one command can't ask for shards of several slots. It
+// isn't known either without the right to ask.
+func (t *Topic) unused(ctx context.Context, from int) bool {
+	if t.store.Clustered() {
+		return false
+	}
+	keys := make([]string, 0, MaxShards)
+	for at := from; at < MaxShards; at++ {
+		keys = append(keys, t.Shard(at).due())
+	}
+	pipe := t.store.Client(ctx).Pipeline()
+	var counts []*redis.IntCmd
+	for some := range slices.Chunk(keys, existAtOnce) {
+		counts = append(counts, pipe.Exists(ctx, some...))
+	}
+	_, _ = pipe.Exec(ctx) // each command carries its own error
+	return !slices.ContainsFunc(counts, func(c *redis.IntCmd) bool { return c.Err() != nil || c.Val() > 0 })
 }
 
 // Gather begins a change from a stable placement to the same shard count, which moves

@@ -42,7 +42,7 @@ func roles() []role {
 			// The last four are for scanner doctor; info also tells whether Redis keeps what it
 			// acknowledges.
 			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set",
-				"zrem", "zcard", "zscan", "zrandmember",
+				"zrem", "zcard", "exists", "zscan", "zrandmember",
 				"info", "ping", "zrange", "hgetall"}),
 			keys: []string{"~duefleet:*", "resetchannels", "&duefleet:wake:*"},
 		},
@@ -63,7 +63,7 @@ func roles() []role {
 				"retime", "audit", "accept_identity"},
 			// ping and info are for scanner doctor.
 			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "hset", "hdel",
-				"zcard", "zrange",
+				"zcard", "exists", "zrange",
 				"zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore",
 				"zscan", "ping", "info"}),
 			keys: []string{

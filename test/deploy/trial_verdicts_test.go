@@ -89,11 +89,10 @@ func raisesAll(t *testing.T) {
 	}
 }
 
-// elsewhere has the kinds that no row raises, with the test that does. A scanner reports
-// topic_unserved only for the moment in which it opens a channel, so no fault holds it. Only
-// a scanner of version 0.1 reports it for longer.
+// elsewhere has the kinds that no row raises, with the test that does, on real servers. A
+// scanner reports topic_unserved only while it opens a channel, so no fault holds it.
 var elsewhere = map[string]struct{ file, test string }{
-	"topic_unserved": {"internal/balance/problems_test.go", "TestProblemsOfBothVersions"},
+	"topic_unserved": {"internal/scanner/problems_test.go", "TestATopicIsUnservedWhileItsChannelOpens"},
 }
 
 func (v verdicts) String() string {

@@ -337,7 +337,10 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 		}))
 		tell(change, time.Since(written))
 	}
+	tries := 0
 	wait.For(t, "7 workers in each scanner", rarely(func() bool {
+		tries++ // a topic without due tasks sleeps, and has no workers
+		w.schedule(orders("orders", fmt.Sprint("awake", tries), 1, time.Now(), 0, 0)...)
 		return readMetrics(t, w.scanners[0]).sum("duefleet_workers") == 7 &&
 			readMetrics(t, w.scanners[1]).sum("duefleet_workers") == 7
 	}))

@@ -377,9 +377,7 @@ func (w *fixture) changeUnder(p, operator *fixture) {
 	letGo := change.holdUp(held, 8)
 	must(w.t, operator.scanner("topic", "set", "orders", "shards=8"))
 	change.migrating(8)
-	must(w.t, operator.scanner("status"))
-	w.schedule(orders("orders", "meanwhile", 200, time.Now().Add(time.Second), 2*time.Second, 0)...)
-	for i, o := range all {
+	for i, o := range all { // at once, because some of them must not have moved
 		k := fleet.Key{Topic: o.Topic, ID: o.ID}
 		var err error
 		if i < moved {
@@ -391,6 +389,8 @@ func (w *fixture) changeUnder(p, operator *fixture) {
 			w.t.Fatal(err)
 		}
 	}
+	must(w.t, operator.scanner("status"))
+	w.schedule(orders("orders", "meanwhile", 200, time.Now().Add(time.Second), 2*time.Second, 0)...)
 	letGo()
 	change.hasten(held)
 	w.awaitServed(8)
