@@ -11,11 +11,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/tracing"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -95,6 +97,11 @@ type Config struct {
 	// Registerer registers the metrics, duefleet_consumer_*. Consumers may share one.
 	// Defaults to nil: no metrics.
 	Registerer prometheus.Registerer
+	// TracerProvider makes a span for each run of the handler, whose context carries it;
+	// often otel.GetTracerProvider(). If the task was due more than a minute after it was
+	// scheduled, the span begins a new trace, with a link. See docs/tracing.md. Defaults to
+	// nil: no spans.
+	TracerProvider trace.TracerProvider
 
 	step func(step)       // tests: called after each step
 	hold time.Duration    // tests: replaces holdFor
@@ -118,6 +125,7 @@ type Consumer struct {
 	store   *store
 	close   func() error
 	metrics *metrics
+	tracer  trace.Tracer // nil: none
 	reports reports
 	// These limit the rate of log lines that could come once for each delivery.
 	refused, unstored, refusedOne, unknown *ratelog.Logger
@@ -141,7 +149,7 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	return &Consumer{
-		cfg: cfg, close: closeRedis, metrics: m,
+		cfg: cfg, close: closeRedis, metrics: m, tracer: tracing.NewTracer(cfg.TracerProvider),
 		store: &store{Store: shards, routers: router.New(shards), window: cfg.Remember, clock: cfg.now,
 			removed: map[string]time.Time{},
 			met:     map[string]bool{}},

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -96,17 +95,21 @@ func (w *worker) process(work context.Context, t *task.Task, next bool) outcome 
 			w.c.cfg.MaxPayload)))
 	}
 	w.handled = true
-	step, err := w.c.run(work, t)
+	ctx, span := w.c.startProcess(work, t)
+	step, err := w.c.run(ctx, t)
 	w.c.cfg.step(stepHandled)
 	if err != nil && work.Err() != nil {
+		endProcess(span, requeued, err)
 		return requeued // the handler was cut short, which doesn't count as an attempt
 	}
-	return w.conclude(work, t, w.c.decide(t, step, err))
+	result := w.c.decide(t, step, err)
+	endProcess(span, result.became, result.cause)
+	return w.conclude(work, t, result)
 }
 
-// run calls the handler with its deadline, and returns the next step that it asked for.
-func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err error) {
-	ctx, cancel := context.WithTimeout(withTrace(work, t), c.cfg.Timeout)
+// run calls the handler with its deadline within ctx, and returns the next step that it asked for.
+func (c *Consumer) run(ctx context.Context, t *task.Task) (next *following, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.running.Inc()
 	defer c.busy.add(t)()
@@ -238,20 +241,4 @@ func (w *worker) allowNext(work context.Context, t *task.Task, f following) (sto
 	})
 	w.c.cfg.step(stepStored)
 	return stored, err
-}
-
-// withTrace returns a context that continues the trace in a task's headers (W3C Trace
-// Context).
-func withTrace(ctx context.Context, t *task.Task) context.Context {
-	headers := t.Headers
-	if t.AMQP != nil {
-		headers = map[string]string{}
-		for _, key := range (propagation.TraceContext{}).Fields() {
-			headers[key], _ = t.AMQP.Headers[key].(string)
-		}
-	}
-	if headers["traceparent"] == "" {
-		return ctx
-	}
-	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(headers))
 }

@@ -18,7 +18,8 @@ import (
 // ctx carries the trace that the headers traceparent and tracestate name; package
 // producer sets them. Retries and next steps keep these headers, so they belong to the
 // trace of the call that scheduled the task. A span that the handler starts doesn't change
-// that. A task that a handler schedules with ctx belongs to the trace of ctx.
+// that. A task that a handler schedules with ctx belongs to the trace of ctx. With
+// Config.TracerProvider, ctx carries the span of this run.
 type Handler func(ctx context.Context, d task.Delivery) error
 
 // Park returns an error that parks the task at once, with err as the reason. `scanner

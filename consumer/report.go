@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/duefleet/duefleet/internal/ratelog"
+	"github.com/duefleet/duefleet/internal/tracing"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -81,7 +82,7 @@ func (c *Consumer) tellParked(work context.Context, t *task.Task, cause error) {
 	if c.cfg.OnParked == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(withTrace(work, t), c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(tracing.Extract(work, t), c.cfg.Timeout)
 	defer cancel()
 	defer func() {
 		if r := recover(); r != nil {

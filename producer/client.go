@@ -20,9 +20,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/tracing"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -59,6 +61,9 @@ type Config struct {
 	// Registerer registers the metrics, duefleet_producer_*. Clients may share one.
 	// Defaults to nil: no metrics.
 	Registerer prometheus.Registerer
+	// TracerProvider makes a span for each Schedule and ScheduleMany, often
+	// otel.GetTracerProvider(). See docs/tracing.md. Defaults to nil: no spans.
+	TracerProvider trace.TracerProvider
 }
 
 // Client schedules tasks. It is safe for concurrent use.
@@ -69,6 +74,7 @@ type Client struct {
 	maxPayload int
 	timeout    time.Duration // 0: none
 	metrics    *metrics      // nil: none
+	tracer     trace.Tracer  // nil: none
 	// endsWithContext: a call waits for Redis no longer than its context lasts.
 	endsWithContext bool
 }
@@ -98,7 +104,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	return &Client{
 		store: store, routers: router.New(store), close: closeRedis, maxPayload: cfg.MaxPayload,
-		timeout: cfg.Timeout, metrics: m,
+		timeout: cfg.Timeout, metrics: m, tracer: tracing.NewTracer(cfg.TracerProvider),
 		endsWithContext: endsWithContext(cfg.Redis),
 	}, nil
 }

@@ -1,10 +1,13 @@
 package producer_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
@@ -41,6 +44,30 @@ func BenchmarkSchedule(b *testing.B) {
 		check.OK(b, err)
 	}
 }
+
+// BenchmarkScheduleSpans is Schedule with a span for each call, from a provider that drops
+// it.
+func BenchmarkScheduleSpans(b *testing.B) {
+	r := fixture.New(b)
+	r.Serve(b, 4)
+	c, err := producer.New(producer.Config{Redis: r.Client, Prefix: r.Prefix,
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(dropping{}))})
+	check.OK(b, err)
+	requests := benchRequests(1000)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := range b.N {
+		_, err := c.Schedule(b.Context(), requests[n%len(requests)])
+		check.OK(b, err)
+	}
+}
+
+// dropping is a processor that drops spans.
+type dropping struct{ sdktrace.SpanProcessor }
+
+func (dropping) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+
+func (dropping) OnEnd(sdktrace.ReadOnlySpan) {}
 
 func BenchmarkScheduleMany(b *testing.B) {
 	const batch = 500

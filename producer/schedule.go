@@ -93,8 +93,9 @@ func (r *Request) checkConditions() error {
 // the same topic and ID in any state. Concurrent calls share round trips; each still ends
 // with its own ctx.
 //
-// If ctx carries a trace, the task gets its headers, traceparent and tracestate, and the
-// handler's context continues the trace: see Request.Headers.
+// If ctx carries a trace, the task gets its headers, traceparent and tracestate. The
+// handler's context continues the trace: see Request.Headers. With Config.TracerProvider,
+// the headers name the span of the call.
 //
 // Errors:
 //   - *task.RuleError: the input breaks a rule.
@@ -109,6 +110,8 @@ func (r *Request) checkConditions() error {
 //   - Errors of Redis itself.
 func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err error) {
 	defer c.metrics.begin(verbSchedule).end(&err)
+	ctx, span := c.startSchedule(ctx, &r)
+	defer span.end(&err)
 	if err := r.check(c.maxPayload); err != nil {
 		return time.Time{}, err
 	}
@@ -141,6 +144,8 @@ type Result struct {
 func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	defer c.metrics.begin(verbScheduleMany).endBatch(results)
+	ctx, span := c.startMany(ctx, requests)
+	defer span.endBatch(results)
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	good := c.good(ctx, results, func(i int) (When, error) {

@@ -1,0 +1,164 @@
+package producer
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/duefleet/duefleet/internal/tracing"
+)
+
+// recorded returns a client that makes spans, and the recorder that keeps them.
+func (f *fleet) recorded() (*Client, *tracetest.SpanRecorder) {
+	f.t.Helper()
+	recorder := tracetest.NewSpanRecorder()
+	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix,
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))})
+	f.ok(err)
+	return c, recorder
+}
+
+// named returns the span context that the stored headers of a task name.
+func (f *fleet) named(c *Client, id string) trace.SpanContext {
+	f.t.Helper()
+	s, err := c.Get(f.ctx(), orders, id)
+	f.ok(err)
+	return trace.SpanContextFromContext(tracing.Named(context.Background(), s.Headers))
+}
+
+// attributesOf returns the attributes of a span as texts.
+func attributesOf(s sdktrace.ReadOnlySpan) map[attribute.Key]string {
+	all := map[attribute.Key]string{}
+	for _, a := range s.Attributes() {
+		all[a.Key] = a.Value.String()
+	}
+	return all
+}
+
+// TestScheduleMakesASpanThatTheTaskNames: the span continues the trace of the caller, and
+// the headers of the task name it.
+func TestScheduleMakesASpanThatTheTaskNames(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c, recorder := f.recorded()
+	_, err := c.Schedule(inSpan(f.ctx(), t), Request{Topic: orders, ID: "a", When: In(time.Hour)})
+	f.ok(err)
+	spans := recorder.Ended()
+	equal(t, "spans", len(spans), 1)
+	s := spans[0]
+	equal(t, "name", s.Name(), "schedule orders")
+	equal(t, "kind", s.SpanKind(), trace.SpanKindProducer)
+	equal(t, "parent", s.Parent().SpanID(), trace.SpanID{1, 2, 3, 4, 5, 6, 7, 8})
+	equal(t, "status", s.Status().Code, codes.Unset)
+	equal(t, "span in the headers", f.named(c, "a").SpanID(), s.SpanContext().SpanID())
+	equal(t, "trace in the headers", f.named(c, "a").TraceID(), s.Parent().TraceID())
+	want := map[attribute.Key]string{"messaging.system": "duefleet", "messaging.operation.name": "schedule",
+		"messaging.operation.type": "send", "messaging.destination.name": orders, "messaging.message.id": "a"}
+	if got := attributesOf(s); !maps.Equal(got, want) {
+		t.Errorf("attributes: got %v, want %v", got, want)
+	}
+}
+
+// TestASpanHasTheOutcomeOfItsCall: a failure is the status, and a condition that isn't met
+// is none.
+func TestASpanHasTheOutcomeOfItsCall(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c, recorder := f.recorded()
+	for _, row := range []struct {
+		r             Request
+		code          codes.Code
+		failed, ended string
+	}{
+		{Request{ID: "a", When: In(time.Hour)}, codes.Unset, "", ""},
+		{Request{ID: "a", When: In(time.Hour), IfAbsent: true}, codes.Unset, "", "exists"},
+		{Request{ID: "b", When: In(time.Hour), IfPresent: true}, codes.Unset, "", "not_found"},
+		{Request{ID: "", When: In(time.Hour)}, codes.Error, "invalid", ""},
+	} {
+		row.r.Topic = orders
+		_, _ = c.Schedule(f.ctx(), row.r)
+		s := recorder.Ended()[len(recorder.Ended())-1]
+		equal(t, "status", s.Status().Code, row.code)
+		equal(t, "error.type", attributesOf(s)["error.type"], row.failed)
+		equal(t, "outcome", attributesOf(s)[tracing.Outcome], row.ended)
+	}
+}
+
+// TestTasksOfOneCallShareItsSpan: ScheduleMany makes one span, which all its tasks name.
+// One that names another trace keeps that, and the span links to it.
+func TestTasksOfOneCallShareItsSpan(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c, recorder := f.recorded()
+	results := c.ScheduleMany(f.ctx(), []Request{
+		{Topic: orders, ID: "a", When: In(time.Hour)},
+		{Topic: orders, ID: "b", When: In(time.Hour)},
+		{Topic: orders, ID: "own", When: In(time.Hour), Headers: map[string]string{"traceparent": parentOfTest}},
+		{Topic: orders, ID: "", When: In(time.Hour)},
+	})
+	if i := slices.IndexFunc(results[:3], func(r Result) bool { return r.Err != nil }); i >= 0 {
+		t.Fatal(results[i].Err)
+	}
+	spans := recorder.Ended()
+	equal(t, "spans", len(spans), 1)
+	s := spans[0]
+	equal(t, "name", s.Name(), "schedule orders")
+	equal(t, "tasks", attributesOf(s)["messaging.batch.message_count"], "4")
+	equal(t, "error.type", attributesOf(s)["error.type"], "invalid")
+	for _, id := range []string{"a", "b"} {
+		equal(t, "span of "+id, f.named(c, id).SpanID(), s.SpanContext().SpanID())
+	}
+	own := f.named(c, "own").SpanID()
+	equal(t, "own span", own, trace.SpanID{1, 2, 3, 4, 5, 6, 7, 8})
+	equal(t, "links", len(s.Links()), 1)
+	equal(t, "link", s.Links()[0].SpanContext.SpanID(), own)
+}
+
+// TestASpanOfSeveralTopicsNamesNone, because its name would be wrong for some tasks.
+func TestASpanOfSeveralTopicsNamesNone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c, recorder := f.recorded()
+	c.ScheduleMany(f.ctx(), []Request{{Topic: orders, ID: "a", When: Now()}, {Topic: "bills", ID: "a", When: Now()}})
+	s := recorder.Ended()[0]
+	equal(t, "name", s.Name(), "schedule")
+	equal(t, "topic", attributesOf(s)["messaging.destination.name"], "")
+}
+
+// TestAnUnsampledCallerMakesNoSpan, and the task says so, so that nothing else makes one.
+func TestAnUnsampledCallerMakesNoSpan(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c, recorder := f.recorded()
+	unsampled := trace.SpanContextFromContext(inSpan(f.ctx(), t)).WithTraceFlags(0)
+	_, err := c.Schedule(trace.ContextWithSpanContext(f.ctx(), unsampled),
+		Request{Topic: orders, ID: "a", When: In(time.Hour)})
+	f.ok(err)
+	equal(t, "spans", len(recorder.Ended()), 0)
+	equal(t, "trace in the headers", f.named(c, "a").TraceID(), unsampled.TraceID())
+	equal(t, "sampled", f.named(c, "a").IsSampled(), false)
+}
+
+// TestWithoutAProviderNoSpanIsStarted, and nothing is allocated. It isn't parallel, because
+// other tests would allocate meanwhile.
+func TestWithoutAProviderNoSpanIsStarted(t *testing.T) {
+	c := &Client{}
+	ctx, r := t.Context(), []Request{{Topic: orders, ID: "a"}}
+	var err error
+	if n := testing.AllocsPerRun(100, func() {
+		_, one := c.startSchedule(ctx, &r[0])
+		one.end(&err)
+		_, batch := c.startMany(ctx, r)
+		batch.endBatch(nil)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
