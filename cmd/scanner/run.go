@@ -14,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/otlp"
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -135,6 +136,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	if err != nil {
 		return nil, nil, err
 	}
+	flush := traced(ctx, &sc)
 	for _, path := range cfg.Exposed() {
 		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "fix",
 			"chmod o-rwx "+path)
@@ -145,13 +147,27 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 		return nil, nil, err
 	}
 	ctx, unwatch := context.WithCancel(ctx)
-	done = func() { unwatch(); disconnect() }
+	done = func() { unwatch(); disconnect(); flush() }
 	go config.Hangup{Path: s.path, Load: s.load, Running: cfg, Reread: reread, Log: log}.Serve(ctx, hangups)
 	if member, err = scanner.New(sc); err != nil {
 		done()
 		return nil, nil, err
 	}
 	return member, done, nil
+}
+
+// traced lets a member make spans, if the environment says so. A value that can't be used
+// is logged, and the member delivers without spans. flush exports the last spans.
+func traced(ctx context.Context, sc *scanner.Config) (flush func()) {
+	p, err := otlp.New(ctx, otlp.Process{Service: "duefleet-scanner", Version: sc.Version, Instance: sc.Instance}, sc.Log)
+	if err != nil {
+		sc.Log.WarnContext(ctx, "tracing is off", "error", err)
+	}
+	if p == nil {
+		return func() {}
+	}
+	sc.TracerProvider = p
+	return func() { p.Stop(ctx) }
 }
 
 // chooseSource sets the source of the topics: Consul if it is configured, else the file.

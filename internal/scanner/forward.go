@@ -79,14 +79,18 @@ func (t *topic) resolved(results []forward.Result) {
 func (i *item) Resolved(r forward.Result) (freed int) {
 	t := i.delivery.topic
 	t.retries.resolved(*i)
+	span := i.spans(r)
 	i.forget(r)
 	if r.Outcome == forward.Confirmed {
 		i.confirmed(r)
+		span.end(i, r, false)
 		t.settler.settle(i.delivery.shard, i.lease())
 		return i.bytes
 	}
 	t.metrics.Released.Inc()
-	t.settler.release(i.delivery.shard, i.released(r))
+	back := i.released(r)
+	span.end(i, r, back.Park)
+	t.settler.release(i.delivery.shard, back)
 	return i.bytes
 }
 

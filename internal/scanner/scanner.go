@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/balance"
@@ -30,6 +31,7 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/tracing"
 	"github.com/duefleet/duefleet/internal/wake"
 )
 
@@ -58,6 +60,9 @@ type Config struct {
 	Log             *slog.Logger
 	// Registry takes the metrics. Defaults to one of its own.
 	Registry *prometheus.Registry
+	// TracerProvider makes spans of the tasks that carry a sampled trace. Defaults to nil:
+	// no spans.
+	TracerProvider trace.TracerProvider
 }
 
 // Scanner is one member of the fleet.
@@ -69,6 +74,7 @@ type Scanner struct {
 	inbound      *inbound
 	routers      *router.Routers
 	metrics      *telemetry.Metrics
+	tracer       trace.Tracer // nil: no spans
 	admin        *telemetry.Server
 	heartbeat    *balance.Heartbeat
 	budget       *budget
@@ -106,6 +112,7 @@ func New(cfg Config) (*Scanner, error) {
 		cfg.Moving = cfg.Store
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes),
+		tracer: tracing.NewTracer(cfg.TracerProvider),
 		moving: reshard.NewStep(), sweeps: make(chan struct{}), quiet: defaultQuiet, routers: router.New(cfg.Store)}
 	if err := s.connect(); err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
@@ -41,6 +43,7 @@ type topic struct {
 	logs      limitedLogs
 	log       *slog.Logger
 	metrics   *telemetry.TopicMetrics
+	tracer    trace.Tracer         // nil: no spans
 	live      func() int           // how many scanners of the fleet live
 	beat      func() balance.State // the scanner's heartbeats
 	requests  *requests            // shared by all topics, as is listener
@@ -73,7 +76,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
-		logs: newLimitedLogs(log), log: log, metrics: metrics,
+		logs: newLimitedLogs(log), log: log, metrics: metrics, tracer: s.tracer,
 		live: func() int { return s.heartbeat.State().Live }, beat: s.heartbeat.State,
 		requests: &s.requests, placed: wake.NewSignal(), known: s.sleepers.known,
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
