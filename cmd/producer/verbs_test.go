@@ -414,10 +414,12 @@ func TestWhatHappened(t *testing.T) {
 		t.Errorf("events: %v", events)
 	}
 	r := c.run("", "get", "orders", "--id", "o-1", "--history", "-o", "text")
-	if lines := strings.Split(strings.TrimSpace(r.stdout), "\n"); len(lines) != 3 || !strings.HasSuffix(lines[2], "  cancelled") {
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if len(lines) != 3 || !strings.HasSuffix(lines[2], "  cancelled") {
 		t.Errorf("table:\n%s", r.stdout)
 	}
-	if r := c.run("", "get", "orders", "--id", "o-2", "--history"); r.code != 3 || !strings.Contains(r.stderr, "setting history") {
+	r = c.run("", "get", "orders", "--id", "o-2", "--history")
+	if r.code != 3 || !strings.Contains(r.stderr, "setting history") {
 		t.Errorf("without events: %+v", r)
 	}
 }

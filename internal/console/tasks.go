@@ -203,7 +203,7 @@ type taskView struct {
 	Payload *payloadView
 	// Gone says that the task isn't stored. Then only Events are set.
 	Gone bool
-	// Events is what happened to the task, as far as it is kept.
+	// Events happened to the task, and are kept.
 	Events []task.Event
 	// Unkept says why Events can't be read; "" if they can.
 	Unkept string

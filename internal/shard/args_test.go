@@ -109,8 +109,11 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		},
 		"fetch": {all[:3], []any{c.p.String(), "1000", "2", "there"}, map[int][]any{0: placements[1:], 1: positive,
 			2: parts}, true},
-		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake(), c.Shard(0).fence()}, []any{"parked"}, nil, true},
-		"purge":  {all[:3], []any{"parked"}, nil, true},
+		"replay": {
+			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake(), c.Shard(0).fence()},
+			[]any{"parked"}, nil, true,
+		},
+		"purge": {all[:3], []any{"parked"}, nil, true},
 		"check_delivery": {history, []any{"1", "1", "1", "60000"},
 			map[int][]any{0: number, 1: number, 2: either, 3: positive},
 			false},

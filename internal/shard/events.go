@@ -53,15 +53,15 @@ func (t *Topic) unkept(err error) error {
 }
 
 // Events returns the events of a task that are kept, in order. It reads every shard that the
-// ID can have had, whatever the shard count was. What consumers remember is among them. Errors:
-// those of Placement.
+// ID can have had, whatever the shard count was. Deliveries that consumers remember are among
+// them. It has the errors of Placement.
 func (t *Topic) Events(ctx context.Context, id string) ([]task.Event, error) {
 	if _, err := t.Placement(ctx); err != nil {
 		return nil, t.Meant(ctx, luascript.Unasked(err))
 	}
 	var calls []luascript.Call
 	for _, at := range places(id) {
-		calls = append(calls, luascript.Call{Script: "events", Keys: []string{t.Shard(at).fence()},
+		calls = append(calls, luascript.Call{Script: "events", Keys: []string{t.Shard(at).events()},
 			Args: []any{id, int(MaxHistory/time.Hour) + 1}})
 	}
 	var all []task.Event
@@ -71,7 +71,8 @@ func (t *Topic) Events(ctx context.Context, id string) ([]task.Event, error) {
 			all, err = appendEvents(all, text)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the events of task %q of topic %s (%s): %w", id, t.name, calls[i].Keys[0], luascript.Unasked(err))
+			return nil, fmt.Errorf("read the events of task %q of topic %s (%s): %w", id, t.name, calls[i].Keys[0],
+				luascript.Unasked(err))
 		}
 	}
 	handled, err := t.handledEvents(ctx, id)

@@ -48,7 +48,8 @@ func TestEventsOfATask(t *testing.T) {
 	b = c.claimIDs("o-1")
 	equal(t, "settled", c.settle(leases(b)...), 1)
 	c.ok(c.Done(c.ctx(), "o-1", moved, time.Hour))
-	equal(t, "events of o-1", c.life("o-1"), "scheduled, moved, retried NO_ROUTE, parked max_attempts, replayed, delivered, handled")
+	equal(t, "events of o-1", c.life("o-1"),
+		"scheduled, moved, retried NO_ROUTE, parked max_attempts, replayed, delivered, handled")
 
 	events, err := c.Events(c.ctx(), "o-1")
 	c.ok(err)
@@ -78,18 +79,19 @@ func TestEventsOfAConsumer(t *testing.T) {
 	c := newWitness(t)
 	due := c.put(task.Now(), "o-1")[0]
 	c.settle(leases(c.claimIDs("o-1"))...)
-	retry := Requeue{ID: "o-1", Op: NewOp(), Due: due, Attempt: 1, Next: due + 1, Attempts: 1, Scheduled: due, Reason: "no stock",
-		Body: body("")}
+	retry := Requeue{ID: "o-1", Op: NewOp(), Due: due, Attempt: 1, Next: due + 1, Attempts: 1, Scheduled: due,
+		Reason: "no stock", Body: body("")}
 	_, err := c.Shard(0).Requeue(c.ctx(), c.p, c.notAfter(), retry, Requeuing{})
 	c.ok(err)
-	park := Requeue{ID: "o-1", Op: NewOp(), Due: due + 1, Attempt: 2, Park: true, Attempts: 2, Scheduled: due, Body: body("")}
+	park := Requeue{ID: "o-1", Op: NewOp(), Due: due + 1, Attempt: 2, Park: true, Attempts: 2, Scheduled: due,
+		Body: body("")}
 	_, err = c.Shard(0).Requeue(c.ctx(), c.p, c.notAfter(), park, Requeuing{})
 	c.ok(err)
 	equal(t, "events of o-1", c.life("o-1"), "scheduled, delivered, retried no stock, parked")
 }
 
-// TestEventsAreKeptOnDemand: a shard keeps none by default and after KeepEvents of 0. What it
-// kept stays for its time.
+// TestEventsAreKeptOnDemand: a shard keeps none by default and after KeepEvents of 0. Events
+// that it kept stay for their time.
 func TestEventsAreKeptOnDemand(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
@@ -148,7 +150,8 @@ func TestEventsWithoutRights(t *testing.T) {
 	c.ok(c.KeepEvents(c.ctx(), c.p, time.Hour))
 	for i, rules := range [][]any{{"resetkeys", "~p:[dtfhwp]*"}, {"-pexpire"}, {"-pttl"}} {
 		user := fmt.Sprintf("earlier%d", i)
-		c.ok(c.rdb.Do(c.ctx(), append([]any{"ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all"}, rules...)...).Err())
+		all := append([]any{"ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all"}, rules...)
+		c.ok(c.rdb.Do(c.ctx(), all...).Err())
 		options := servertest.RedisOptions(addr)
 		options.Username, options.Password = user, "secret"
 		other := sandboxOn(t, options, "p", 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestMeasureHistory measures what the setting history costs Redis: CPU for a task that is
-// stored, claimed and settled in batches of 500, and the memory that its two events take.
+// TestMeasureHistory measures what the setting history costs Redis. The CPU is for a task that
+// is stored, claimed and settled in batches of 500. The memory is for its two events.
 func TestMeasureHistory(t *testing.T) {
 	const tasks, batch = 200_000, 500
 	for _, history := range []time.Duration{0, time.Hour, 0, time.Hour} {
