@@ -71,6 +71,7 @@ const (
 	verbCancel       verb = "cancel"
 	verbReschedule   verb = "reschedule"
 	verbGet          verb = "get"
+	verbHistory      verb = "history"
 )
 
 // measured is a call in progress.

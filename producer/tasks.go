@@ -109,6 +109,24 @@ func (c *Client) Get(ctx context.Context, topic, id string) (stored Stored, err 
 	return newStored(s), nil
 }
 
+// History returns the last events of a task, in order, if the topic's setting history keeps
+// them. The task need not be stored any more. It returns none for an ID that it doesn't know.
+// An event of an ID that changes often may be missing: the last KiB of each hour stays, about
+// seventy events. The clocks of several Redis servers decide the order of their events.
+//
+// Errors: task.ErrUnavailable. The user in Redis needs the rights to events and to HGETALL, as
+// in deploy/redis/producer.acl.
+func (c *Client) History(ctx context.Context, topic, id string) (events []task.Event, err error) {
+	defer c.metrics.begin(verbHistory).end(&err)
+	if err := checkName(topic, id); err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	events, err = within(ctx, c, task.ErrUnavailable, c.store.Topic(topic).Events, id)
+	return events, named(topic, id, err)
+}
+
 // IDs yields the IDs of a topic's stored tasks that begin with prefix, each once, in no
 // order. It yields every task that stays stored until IDs ends, also while the shard count
 // changes. It reads one page at a time and keeps 8 bytes of memory for each ID.

@@ -140,17 +140,29 @@ there is no such task.`,
 
 func getCommand(conn *connection) *cobra.Command {
 	r := ndjson.Request{Verb: "get"}
+	var history bool
 	cmd := &cobra.Command{
 		Use:   "get TOPIC --id ID",
 		Short: "Prints a stored task as JSON",
 		Long: `Prints a stored task as JSON, on several lines, or with -o json on one line. The payload
 is in "payload" if it is text, else in "payload_base64". A task that came through the
 topic's intake has "amqp": routing key, properties, and headers with their types. Exits
-with 3 if there is no such task.`,
+with 3 if there is no such task.
+
+With --history it prints what happened to the task, which need not be stored any more:
+scheduled, moved, delivered, handled, cancelled, retried, parked, replayed, purged. The
+topic's setting "history" says how long that is kept; by default it isn't. "handled" needs
+a consumer that remembers deliveries. Exits with 3 if nothing is known.`,
 		Args: cli.TopicArgument,
-		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return conn.perform(cmd, &r) }),
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			if history {
+				return conn.history(cmd, &r)
+			}
+			return conn.perform(cmd, &r)
+		}),
 	}
 	register(cmd, &r)
+	cmd.Flags().BoolVar(&history, "history", false, "print what happened to the task instead")
 	return cmd
 }
 

@@ -392,3 +392,34 @@ func TestGetShowsAMessageOfTheIntake(t *testing.T) {
 		t.Errorf("a library's task has %v", got["amqp"])
 	}
 }
+
+// TestWhatHappened: get --history prints events of a task that isn't stored any more, as a
+// table and as JSON. Without any it exits with 3.
+func TestWhatHappened(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	if err := c.orders.KeepEvents(t.Context(), fixture.Placement(t, c.orders), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	c.must("schedule", "orders", "--id", "o-1", "--at", "2099-12-01T10:00:00Z")
+	c.must("cancel", "orders", "--id", "o-1")
+	events, _ := c.must("get", "orders", "--id", "o-1", "--history")["events"].([]any)
+	if len(events) != 2 {
+		t.Fatalf("events: %v", events)
+	}
+	first, _ := events[0].(map[string]any)
+	last, _ := events[1].(map[string]any)
+	if first["kind"] != "scheduled" || first["due"] != "2099-12-01T10:00:00.000Z" || last["kind"] != "cancelled" ||
+		last["due"] != nil || last["reason"] != nil {
+		t.Errorf("events: %v", events)
+	}
+	r := c.run("", "get", "orders", "--id", "o-1", "--history", "-o", "text")
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if len(lines) != 3 || !strings.HasSuffix(lines[2], "  cancelled") {
+		t.Errorf("table:\n%s", r.stdout)
+	}
+	r = c.run("", "get", "orders", "--id", "o-2", "--history")
+	if r.code != 3 || !strings.Contains(r.stderr, "setting history") {
+		t.Errorf("without events: %+v", r)
+	}
+}

@@ -184,6 +184,7 @@ func drawTopic(t *rapid.T) Topic {
 		Window:      rapid.IntRange(1, 100_000).Draw(t, "window"),
 		Lease:       durations(time.Second, time.Hour).Draw(t, "lease"),
 		MaxAttempts: rapid.IntRange(1, 1000).Draw(t, "max_attempts"),
+		History:     time.Duration(rapid.IntRange(0, 168).Draw(t, "history")) * time.Hour,
 		Rate:        rapid.IntRange(0, 1_000_000).Draw(t, "rate"),
 		Paused:      rapid.Bool().Draw(t, "paused"),
 	}

@@ -254,6 +254,7 @@ func TestBoundaries(t *testing.T) {
 		"window":         {"1", "100000", "!0", "!100001"},
 		"lease":          {"1s", "1h", "!999ms", "!61m"},
 		"max_attempts":   {"1", "1000", "!0", "!1001"},
+		"history":        {"0s", "90m", "168h", "!-1s", "!169h"},
 		"backoff.min":    {"1ms", "5m", "!999us", "!6m"},
 		"backoff.max":    {"1s", "24h", "!25h", "!999ms"},
 		"rate":           {"0", "1000000", "!1000001", "!-1"},

@@ -41,6 +41,8 @@ type Topic struct {
 	Backoff     Backoff `yaml:"backoff"`
 	// Tasks a second over the whole fleet, up to 1000000; 0: no limit.
 	Rate int `yaml:"rate" default:"0" check:"0..1000000"`
+	// How long the last events of each task are kept, for `producer get --history`, up to 168h; 0s: not at all.
+	History time.Duration `yaml:"history" default:"0s" check:"0s..168h"`
 	// True: tasks are accepted and stored, but none is forwarded.
 	Paused bool `yaml:"paused" default:"false"`
 	// Time at which a pause ends by itself, RFC 3339, by Redis's clock; empty: somebody must end it.
@@ -52,15 +54,16 @@ type Topic struct {
 // Format is a number that rises by one when topics' documents get new keys. Each member
 // of a fleet reports its Format. A member with a lower one refuses documents with the
 // newer keys.
-const Format = FormatIntake
+const Format = FormatHistory
 
 // FormatPausedUntil added the keys paused_until and paused_reason, FormatDeadLetter added
-// declare.dead_letter, and FormatIntake added the section intake and the value headers of
-// declare.type.
+// declare.dead_letter, FormatIntake added the section intake and the value headers of
+// declare.type, and FormatHistory added history.
 const (
 	FormatPausedUntil = 1
 	FormatDeadLetter  = 2
 	FormatIntake      = 3
+	FormatHistory     = 4
 )
 
 // PauseEnds returns when a pause ends by itself. It is zero if the topic isn't paused or

@@ -36,6 +36,9 @@ type tasksView struct {
 	Rows  []taskRow
 	// Next is the address of the next page, and First of the first; "" for none.
 	Next, First string
+	// Missing is the address of the page of a task that isn't stored and has a history; "" for
+	// none.
+	Missing string
 	// Mistake says why the list isn't there, or isn't complete; "" if it is.
 	Mistake string
 	// Links act on all tasks of the list, on all pages.
@@ -52,7 +55,12 @@ type taskRow struct {
 }
 
 func newTaskRow(l admin.Listed) taskRow {
-	return taskRow{Listed: l, Link: "/task?" + url.Values{"topic": {l.Topic}, "id": {l.ID}}.Encode()}
+	return taskRow{Listed: l, Link: taskLink(l.Topic, l.ID)}
+}
+
+// taskLink returns the address of a task's page.
+func taskLink(topic, id string) string {
+	return "/task?" + url.Values{"topic": {topic}, "id": {id}}.Encode()
 }
 
 func (c *Console) tasks(ctx context.Context, r *http.Request, _ reading) (any, error) {
@@ -90,6 +98,10 @@ func (c *Console) tasks(ctx context.Context, r *http.Request, _ reading) (any, e
 	}
 	if len(v.Rows) > 0 {
 		v.Links = v.links()
+	} else if v.Exact == nil && v.ID != "" {
+		if events, err := wanted.Topic.Events(ctx, v.ID); err == nil && len(events) > 0 { // else there is nothing to show
+			v.Missing = taskLink(v.Topic, v.ID)
+		}
 	}
 	return v, nil
 }
@@ -189,6 +201,12 @@ type taskView struct {
 	Links   taskLinks
 	// Payload is nil if payloads are hidden.
 	Payload *payloadView
+	// Gone says that the task isn't stored. Then only Events are set.
+	Gone bool
+	// Events happened to the task, and are kept.
+	Events []task.Event
+	// Unkept says why Events can't be read; "" if they can.
+	Unkept string
 }
 
 func (c *Console) task(ctx context.Context, r *http.Request, _ reading) (any, error) {
@@ -196,12 +214,20 @@ func (c *Console) task(ctx context.Context, r *http.Request, _ reading) (any, er
 	if err := c.knownTopic(r, name); err != nil {
 		return nil, err
 	}
+	events, unkept := c.store.Topic(name).Events(ctx, id)
 	found, at, err := admin.FindTask(ctx, c.store.Topic(name), id)
+	v := taskView{taskRow: newTaskRow(found), Bytes: max(len(found.Payload), found.PayloadBytes), Events: events}
+	v.Shard = at
+	if unkept != nil {
+		v.Unkept = unkept.Error()
+	}
+	if errors.Is(err, task.ErrNotFound) && len(events) > 0 {
+		v.Gone, v.Topic, v.ID = true, name, id
+		return v, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("topic %s, ID %q: %w", name, id, err)
 	}
-	v := taskView{taskRow: newTaskRow(found), Bytes: max(len(found.Payload), found.PayloadBytes)}
-	v.Shard = at
 	if found.Err != nil {
 		v.Unreadable = found.Err.Error()
 	}

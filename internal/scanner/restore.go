@@ -131,8 +131,8 @@ func (k *keeper) stale() bool {
 // runs at a time, so the newest document stays.
 func (k *keeper) keep(ctx context.Context) {
 	p, _ := k.resharder.Known()
-	raw, losses := k.inForce.document.Load().Raw, k.inForce.losses.Load()
-	if err := k.save(ctx, raw); err != nil {
+	doc, losses := k.inForce.document.Load(), k.inForce.losses.Load()
+	if err := k.save(ctx, p, doc); err != nil {
 		if k.health.Tried("document", err) && ctx.Err() == nil {
 			k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
 		}
@@ -141,14 +141,17 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 	k.health.Tried("document", nil)
 	k.pause.Reset()
-	k.kept, k.under, k.losses = raw, p, losses
+	k.kept, k.under, k.losses = doc.Raw, p, losses
 }
 
 // save stores a document in Redis, unless it comes from another source, which stores its
-// own.
-func (k *keeper) save(ctx context.Context, raw []byte) error {
+// own. It also tells all shards for how long they keep the events of tasks.
+func (k *keeper) save(ctx context.Context, p shard.Placement, doc *config.Document) error {
 	if k.sources.foreign(k.store.Name()) {
 		return nil
 	}
-	return k.store.KeepDocument(ctx, k.sources.own, raw)
+	if err := k.store.KeepDocument(ctx, k.sources.own, doc.Raw); err != nil {
+		return err
+	}
+	return k.store.KeepEvents(ctx, p, doc.Topic.History)
 }

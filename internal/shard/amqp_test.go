@@ -203,7 +203,7 @@ func TestAnEarlierVersionLeavesMessagesOfAMQPAlone(t *testing.T) {
 		c.p.String(), 0, c.notAfter(), "", 1, string(NewOp()), "later", "+1", "")
 	c.ok(err)
 	equal(t, "moved", fmt.Sprint(moved), "[ok -1]")
-	replayed, err := c.earlier("replay", []string{s.due(), s.tasks(), s.Wake()}, "parked")
+	replayed, err := c.earlier("replay", []string{s.due(), s.tasks(), s.Wake(), s.fence()}, "parked")
 	c.ok(err)
 	equal(t, "replayed", replayed, any(int64(0)))
 	exported, err := c.earlier("export", append(s.taskKeys(), s.memory("m")), c.p.String(), 1, 30_000, 0, 1<<20, "later")

@@ -63,8 +63,8 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either,
 			10: reasons, 11: ops[1:], 12: either, 13: {""},
 		}, false},
-		"delete": {all, []any{more, end, "1", "", "there"},
-			map[int][]any{0: placements, 1: number, 2: either, 3: terms}, true},
+		"delete": {all, []any{more, end, "1", "", "1", "there"},
+			map[int][]any{0: placements, 1: number, 2: either, 3: terms, 4: either}, true},
 		"begin_term": {[]string{c.placementKey()}, []any{}, nil, false},
 		"raise_term": {[]string{c.Shard(0).fence()}, []any{"5"}, map[int][]any{0: positive}, false},
 		"fence": {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"},
@@ -92,12 +92,11 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"keep_document": {[]string{c.documentKey(), c.sourceKey()}, []any{"file", "", "1", "{}"},
 			map[int][]any{0: {""}, 2: either},
 			false},
-		"settle": {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{held.Token, "1", held.ID, held.Token, "2", "nothing",
-			"never"}, map[int][]any{
-			0: tokens, 1: counts, 3: tokens, 4: counts,
+		"settle": {all[:3], []any{"1", held.Token, "1", held.ID, held.Token, "2", "nothing", "never"}, map[int][]any{
+			0: either, 1: tokens, 2: counts, 4: tokens, 5: counts,
 		}, false},
 		"release": {
-			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()},
+			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake(), c.Shard(0).fence()},
 			[]any{held.Token, held.ID, "0", "1", "1", "why", held.Token, "nothing", "park", "0", "0", ""},
 			map[int][]any{0: tokens, 2: number, 3: either, 4: either, 5: reasons, 6: tokens, 8: number, 9: either, 10: either,
 				11: reasons}, false,
@@ -110,8 +109,11 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		},
 		"fetch": {all[:3], []any{c.p.String(), "1000", "2", "there"}, map[int][]any{0: placements[1:], 1: positive,
 			2: parts}, true},
-		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
-		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},
+		"replay": {
+			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake(), c.Shard(0).fence()},
+			[]any{"parked"}, nil, true,
+		},
+		"purge": {all[:3], []any{"parked"}, nil, true},
 		"check_delivery": {history, []any{"1", "1", "1", "60000"},
 			map[int][]any{0: number, 1: number, 2: either, 3: positive},
 			false},
@@ -145,7 +147,7 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 
 func TestACallWithAWrongArgumentChangesNothing(t *testing.T) {
 	t.Parallel()
-	covered := []string{"read", "stats"} // they write nothing
+	covered := []string{"read", "stats", "events"} // they write nothing
 	for name := range acceptedCalls(sandboxWithTasks(t)) {
 		covered = append(covered, name)
 		t.Run(name, func(t *testing.T) {
@@ -191,10 +193,11 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 	move := []any{more, "0", c.notAfter(), "", "1"}
 	c.refuses("reschedule", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()),
 		many(move, string(NewOp()), "a", "+1", ""))
-	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1", ""}, "there"))
-	c.refuses("settle", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks()},
-		many([]any{"-1", MaxBatch + 1}, "there"))
-	c.refuses("replay", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()},
+	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1", "", "1"}, "there"))
+	c.refuses("settle", "of too many tasks", c.Shard(0).taskKeys()[:3],
+		many([]any{"1", "-1", MaxBatch + 1}, "there"))
+	c.refuses("replay", "of too many tasks",
+		[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake(), c.Shard(0).fence()},
 		many(nil, "parked"))
 }
 

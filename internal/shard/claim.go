@@ -184,12 +184,16 @@ type Lease struct {
 // and returns how many. The leases of the others ran out and were taken over, or the
 // tasks were cancelled, replaced or rescheduled meanwhile.
 func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
+	return s.remove(ctx, leases, true)
+}
+
+func (s Shard) remove(ctx context.Context, leases []Lease, delivered bool) (int, error) {
 	settled := 0
 	for len(leases) > 0 {
 		n := min(len(leases), MaxBatch)
-		args := byToken(leases[:n])
+		args := append([]any{delivered}, byToken(leases[:n])...)
 		leases = leases[n:]
-		call := luascript.Call{Script: "settle", Keys: []string{s.due(), s.tasks()}, Args: args}
+		call := luascript.Call{Script: "settle", Keys: s.taskKeys()[:3], Args: args}
 		done, err := s.topic.store.scripts.Run(ctx, call).Int()
 		if err != nil {
 			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", s.n, s.topic.name, err)
@@ -202,7 +206,7 @@ func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 // RemoveExported removes tasks that another shard has imported, if they are still leased
 // under the token of their export. It returns how many. It runs the script of Settle.
 func (s Shard) RemoveExported(ctx context.Context, exported []Lease) (int, error) {
-	return s.Settle(ctx, exported)
+	return s.remove(ctx, exported, false)
 }
 
 // byToken returns the arguments of settle: each token, the number of its tasks, and their
@@ -255,7 +259,7 @@ func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
 			args = append(args, r.Token, r.ID, r.delay(), r.Attempted, r.Redelivered, r.reason())
 		}
 		releases = releases[n:]
-		keys := []string{s.due(), s.tasks(), s.Wake()}
+		keys := []string{s.due(), s.tasks(), s.Wake(), s.fence()}
 		done, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "release", Keys: keys, Args: args}).Int()
 		if err != nil {
 			return released, fmt.Errorf("release in shard %d of topic %s: %w", s.n, s.topic.name, err)

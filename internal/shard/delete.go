@@ -17,10 +17,11 @@ type Deletion struct {
 	Term Term
 }
 
-// Delete removes batches in one round trip. It returns an error or nil for each.
+// Delete removes batches of copies that are stored elsewhere, in one round trip. It returns an
+// error or nil for each.
 func (t *Topic) Delete(ctx context.Context, p Placement, deadline int64, batches []Deletion) []error {
 	errs := make([]error, len(batches))
-	for i, reply := range t.store.scripts.RunAll(ctx, t.deletions(p, deadline, batches)) {
+	for i, reply := range t.store.scripts.RunAll(ctx, t.deletions(p, deadline, batches, false)) {
 		_, _, err := answer(reply)
 		errs[i] = t.undeleted(batches[i].Shard, err)
 	}
@@ -39,10 +40,10 @@ type Withdrawal struct {
 	Err error
 }
 
-// Withdraw is Delete with a result for each task.
+// Withdraw cancels the tasks of batches in one round trip, with a result for each task.
 func (t *Topic) Withdraw(ctx context.Context, p Placement, deadline int64, batches []Deletion) []Withdrawal {
 	results := make([]Withdrawal, len(batches))
-	for i, reply := range t.store.scripts.RunAll(ctx, t.deletions(p, deadline, batches)) {
+	for i, reply := range t.store.scripts.RunAll(ctx, t.deletions(p, deadline, batches, true)) {
 		results[i] = withdrawn(reply, len(batches[i].IDs))
 		results[i].Err = t.undeleted(batches[i].Shard, results[i].Err)
 	}
@@ -64,12 +65,12 @@ func withdrawn(reply luascript.Reply, n int) (w Withdrawal) {
 	return w
 }
 
-func (t *Topic) deletions(p Placement, deadline int64, batches []Deletion) []luascript.Call {
+func (t *Topic) deletions(p Placement, deadline int64, batches []Deletion, cancel bool) []luascript.Call {
 	calls, placement := make([]luascript.Call, len(batches)), p.String()
 	for i, b := range batches {
 		s := t.Shard(b.Shard)
 		calls[i] = luascript.Call{Script: "delete", Keys: s.taskKeys(), Deadline: deadline, ReplicasKey: s.fence(),
-			Args: append([]any{placement, luascript.DeadlineArg{}, b.Handled, b.Term.String()}, anys(b.IDs)...)}
+			Args: append([]any{placement, luascript.DeadlineArg{}, b.Handled, b.Term.String(), cancel}, anys(b.IDs)...)}
 	}
 	return calls
 }

@@ -117,7 +117,7 @@ func (c *ParkedCursor) setOut(ctx context.Context) error {
 
 // Replay makes parked tasks of a shard due now. It returns how many of ids were parked.
 func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
-	keys := []string{s.due(), s.tasks(), s.Wake()}
+	keys := []string{s.due(), s.tasks(), s.Wake(), s.fence()}
 	n, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "replay", Keys: keys, Args: anys(ids)}).Int()
 	return int(n), wrapIf(err, "replay in shard %d of topic %s", s.n, s.topic.name)
 }
@@ -125,7 +125,7 @@ func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
 // PurgeParked removes parked tasks of a shard for good. It returns how many of ids were
 // parked.
 func (s Shard) PurgeParked(ctx context.Context, ids ...string) (int, error) {
-	call := luascript.Call{Script: "purge", Keys: []string{s.due(), s.tasks()}, Args: anys(ids)}
+	call := luascript.Call{Script: "purge", Keys: []string{s.due(), s.tasks(), s.fence()}, Args: anys(ids)}
 	n, err := s.topic.store.scripts.Run(ctx, call).Int()
 	return int(n), wrapIf(err, "purge in shard %d of topic %s", s.n, s.topic.name)
 }

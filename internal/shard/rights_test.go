@@ -61,10 +61,16 @@ func refusal(err error) bool {
 // commandsOf are the commands that a script may run.
 func commandsOf(t *testing.T, script string) []string {
 	t.Helper()
+	return called(t, script, `redis\.call\('([A-Z]+)'`)
+}
+
+// called returns the commands that a script calls by a pattern, in lower case.
+func called(t *testing.T, script, pattern string) []string {
+	t.Helper()
 	text, err := Script(script)
 	check.OK(t, err)
 	commands := map[string]bool{}
-	for _, found := range regexp.MustCompile(`redis\.call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
+	for _, found := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
 		commands[strings.ToLower(found[1])] = true
 	}
 	return slices.Sorted(maps.Keys(commands))

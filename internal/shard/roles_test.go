@@ -28,7 +28,8 @@ func roles() []role {
 	orders := []string{
 		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:handled:{orders:*}",
 		"~duefleet:wake:{orders:*}",
-		"~duefleet:history:{orders:*}", "%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
+		"~duefleet:history:{orders:*}", "~duefleet:events:{orders:*}",
+		"%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
 	}
 	return []role{
 		{
@@ -48,9 +49,9 @@ func roles() []role {
 		},
 		{
 			name:     "producer",
-			scripts:  []string{"put", "delete", "reschedule", "fence", "read", "note", "list", "fetch"},
-			commands: slices.Concat(always, []string{"zscan", "smembers"}),
-			keys:     slices.Insert(slices.Clone(orders), 7, "%R~duefleet:topics"),
+			scripts:  []string{"put", "delete", "reschedule", "fence", "read", "note", "list", "fetch", "events"},
+			commands: slices.Concat(always, []string{"zscan", "smembers", "hgetall"}),
+			keys:     slices.Insert(slices.Clone(orders), 8, "%R~duefleet:topics"),
 		},
 		{
 			name:     "consumer",
@@ -60,7 +61,7 @@ func roles() []role {
 		{
 			name: "operator",
 			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note",
-				"retime", "audit", "accept_identity"},
+				"retime", "audit", "accept_identity", "events"},
 			// ping and info are for scanner doctor.
 			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "hset", "hdel",
 				"zcard", "exists", "zrange",
@@ -68,7 +69,7 @@ func roles() []role {
 				"zscan", "ping", "info"}),
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*",
-				"~duefleet:history:*", "~duefleet:placement:*",
+				"~duefleet:history:*", "~duefleet:events:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:identity",
 				"~duefleet:holds", "~duefleet:audit", "%R~duefleet:fleet",
 				"%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
@@ -82,7 +83,7 @@ func (r role) line(t *testing.T) string {
 	t.Helper()
 	commands := slices.Clone(r.commands)
 	for _, script := range r.scripts {
-		commands = append(commands, commandsOf(t, script)...)
+		commands = append(commands, called(t, script, `redis\.p?call\('([A-Z]+)'`)...)
 	}
 	slices.Sort(commands)
 	words := append([]string{"user", "duefleet-" + r.name, "reset", "on", ">PASSWORD"}, r.keys...)

@@ -217,6 +217,8 @@ func (p Plan) added() (key string, format int) {
 		return p.After.Err == nil && has(p.After.Topic) && (p.Found.Err != nil || !has(p.Found.Topic))
 	}
 	switch {
+	case adds(func(t config.Topic) bool { return t.History > 0 }):
+		return "history", config.FormatHistory
 	case adds(func(t config.Topic) bool { return t.Intake != nil }):
 		return "intake", config.FormatIntake
 	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.Type == "headers" }):

@@ -321,7 +321,7 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 	w.awaitCount(100)
 	for i, change := range []fleet.Topic{
 		{"tick": "50ms"}, {"workers": 7}, {"batch": 3}, {"window": 11}, {"lease": "50s"}, {"rate": 100_000},
-		{"max_attempts": 3}, {"backoff": map[string]any{"min": "10ms", "max": "1s"}},
+		{"max_attempts": 3}, {"history": "1h"}, {"backoff": map[string]any{"min": "10ms", "max": "1s"}},
 		{"routing_key": "orders.due", "tick": "200ms"},
 	} {
 		must(t, w.scanner(append([]string{"topic", "set", "orders", "--no-wait"}, change.Pairs()...)...))

@@ -4,14 +4,14 @@
 -- lost one of them.
 -- last_cancel is then the time of the shard's last cancel, in ms. A version that is put
 -- after it is scheduled no earlier, also after the clock was set back: consumers compare
--- the two (see lib_history).
-local last_cancel = 0
+-- the two (see lib_history). history_kept is how long the shard keeps events (see lib_events).
+local last_cancel, history_kept = 0, nil
 local function fenced(fence, handled, placement)
   may(fence, 'HSET', 'HDEL')
   may(handled, 'UNLINK')
-  local known = redis.call('HMGET', fence, 'placement', 'cancelled')
+  local known = redis.call('HMGET', fence, 'placement', 'cancelled', 'history')
   local seen = known[1]
-  last_cancel = tonumber(known[2] or 0)
+  last_cancel, history_kept = tonumber(known[2] or 0), known[3]
   if seen == placement then return nil end
   placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then

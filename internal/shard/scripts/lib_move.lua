@@ -33,7 +33,7 @@ local function move(each, change)
     return other_term(KEYS[3], ARGV[4]) or fenced(KEYS[3], KEYS[4], ARGV[1])
   end
 
-  local answer, head, first, read = {'ok'}, nil, math.huge, 0
+  local answer, head, first, read, ids, dues_of = {'ok'}, nil, math.huge, 0, {}, {}
   for i = 6, #ARGV, each do
     if read >= bytes then break end
     local op, id, result = ARGV[i], ARGV[i + 1], NONE
@@ -57,12 +57,14 @@ local function move(each, change)
           r.prior, r.op, result = nil, op, r.due
           store(id, r, at, ARGV[2])
           first = math.min(first, at)
+          ids[#ids + 1], dues_of[#ids + 1] = id, result
         end
       end
     end
     if record then read = read + #record end
     answer[#answer + 1] = result
   end
+  add_events(KEYS[3], history_kept, 'm', ids, dues_of)
   if head and first < head then redis.call('SPUBLISH', KEYS[5], first) end
   return answer
 end

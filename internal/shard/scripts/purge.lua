@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
--- uses: args rights
+-- uses: args rights clock events
 -- Removes parked tasks for good.
--- KEYS  due, task
+-- KEYS  due, task, fence
 -- ARGV  id...
 -- Returns how many were parked and are gone.
 -- Executed twice: the second time finds none of them.
-expect(2, 0, 1)
+expect(3, 0, 1)
 may(KEYS[1], 'ZSCORE', 'ZREM')
 may(KEYS[2], 'HDEL')
-local purged = 0
+local purged = {}
 for _, id in ipairs(ARGV) do
   if redis.call('ZSCORE', KEYS[1], id) == 'inf' then
     redis.call('ZREM', KEYS[1], id)
     redis.call('HDEL', KEYS[2], id)
-    purged = purged + 1
+    purged[#purged + 1] = id
   end
 end
-return purged
+add_events(KEYS[3], history_of(KEYS[3]), 'x', purged)
+return #purged

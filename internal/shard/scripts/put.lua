@@ -1,5 +1,5 @@
 #!lua
--- uses: args rights clock fence term when out wake
+-- uses: args rights clock events fence term when out wake
 -- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("", "absent", "present", or
@@ -58,7 +58,7 @@ if other then return other end
 local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
-local scores, records, put, first, fresh = {}, {}, {}, math.huge, {}
+local scores, records, first, fresh, written, due_at = {}, {}, math.huge, {}, {}, {}
 local scheduled, at = struct.pack('>I6', math.max(now, last_cancel, cancelled)) .. op, 0
 for i = 1, n do
   local id = ids[i]
@@ -79,13 +79,14 @@ for i = 1, n do
     scores[at + 1], scores[at + 2] = scores_of[i], id
     records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[7 + 3 * i]
     at = at + 2
-    if moving then put[at / 2] = id end
+    written[at / 2], due_at[at / 2] = id, due
   end
 end
 if at == 0 then return answer end
 
 redis.call('HSET', KEYS[2], unpack(records))
 redis.call('ZADD', KEYS[1], unpack(scores))
-if moving then redis.call('SADD', KEYS[4], unpack(put)) end
+if moving then redis.call('SADD', KEYS[4], unpack(written)) end
+add_events(KEYS[3], history_kept, 's', written, due_at)
 if first < head then redis.call('SPUBLISH', KEYS[5], first) end
 return answer

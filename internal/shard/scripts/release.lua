@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
--- uses: args rights clock record wake
+-- uses: args rights clock events record wake
 -- Gives leased tasks back, each only if it is still leased under the token of its
 -- claim: due again after a delay, or parked. A mover gives an export back instead, to
 -- its score from before. Only the caller knows which of the two applies: a claimed task
 -- may not be due any more, after Redis's clock was set back. A record that can't be read
 -- keeps its bytes.
--- KEYS  due, task, wake
+-- KEYS  due, task, wake, fence
 -- ARGV  for each task: token, id, delay (ms; 0: at its due time; "park"; "back": it
 --       was exported, and the rest is ignored), attempts to add (0 or 1),
 --       redelivered (1: an attempt may have reached the broker), reason ("" keeps the
 --       last one; the time is kept with a new reason, and when a task is parked)
 -- Returns how many were given back.
 -- Executed twice: the second time changes nothing.
-expect(3, 0, 6)
+expect(4, 0, 6)
 for i = 1, #ARGV, 6 do
   leased_under(ARGV[i])
   if ARGV[i + 2] ~= 'park' and ARGV[i + 2] ~= 'back' then whole('delay', ARGV[i + 2]) end
@@ -23,7 +23,7 @@ end
 may(KEYS[1], 'ZSCORE', 'ZADD')
 may(KEYS[2], 'HGET', 'HSET')
 may(KEYS[3], 'SPUBLISH')
-local released, first = 0, math.huge
+local released, first, kept = 0, math.huge, history_of(KEYS[4])
 local head = earliest(KEYS[1])
 for i = 1, #ARGV, 6 do
   local id, delay = ARGV[i + 1], ARGV[i + 2]
@@ -51,6 +51,11 @@ for i = 1, #ARGV, 6 do
     if r then redis.call('HSET', KEYS[2], id, seal(r)) end
     redis.call('ZADD', KEYS[1], back == math.huge and '+inf' or back, id)
     first = math.min(first, back)
+    if delay == 'park' then
+      add_events(KEYS[4], kept, 'p', {id}, nil, {r and r.note})
+    elseif delay ~= 'back' and ARGV[i + 3] == '1' then
+      add_events(KEYS[4], kept, 't', {id}, {back}, {ARGV[i + 5]})
+    end
     released = released + 1
   end
 end

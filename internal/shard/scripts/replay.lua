@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- uses: args rights clock record wake
+-- uses: args rights clock events record wake
 -- Makes parked tasks due now, with a fresh count of attempts.
--- KEYS  due, task, wake
+-- KEYS  due, task, wake, fence
 -- ARGV  id...
 -- Returns how many were parked and are due now. Records that can't be read stay parked.
 -- Executed twice: the second time finds none of them parked.
-expect(3, 0, 1)
+expect(4, 0, 1)
 may(KEYS[1], 'ZSCORE', 'ZADD')
 may(KEYS[2], 'HGET', 'HSET')
 may(KEYS[3], 'SPUBLISH')
-local replayed = 0
+local replayed = {}
 local head = earliest(KEYS[1])
 for _, id in ipairs(ARGV) do
   local record = redis.call('HGET', KEYS[2], id)
@@ -18,8 +18,9 @@ for _, id in ipairs(ARGV) do
     r.attempts, r.note = 0, nil
     redis.call('HSET', KEYS[2], id, seal(r))
     redis.call('ZADD', KEYS[1], now, id)
-    replayed = replayed + 1
+    replayed[#replayed + 1] = id
   end
 end
-if replayed > 0 and now < head then redis.call('SPUBLISH', KEYS[3], now) end
-return replayed
+add_events(KEYS[4], history_of(KEYS[4]), 'r', replayed)
+if #replayed > 0 and now < head then redis.call('SPUBLISH', KEYS[3], now) end
+return #replayed

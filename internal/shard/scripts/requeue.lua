@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock fence record wake store
+-- uses: args rights clock events fence record wake store
 -- Stores a task again for its consumer, which has a delivery of it: to be delivered
 -- again, or parked. A task that was put, moved, replayed or stored by its consumer
 -- after that delivery stays as it is, unless its op is `replace`.
@@ -53,5 +53,6 @@ if next then r.due, score = next, next end
 if ARGV[11] ~= '' or not next then r.note, r.noted = ARGV[11], now end
 local head = earliest(KEYS[1])
 store(id, r, score, ARGV[10])
+add_events(KEYS[3], history_kept, next and 't' or 'p', {id}, {next or 0}, {ARGV[11]})
 if score < head then redis.call('SPUBLISH', KEYS[5], score) end
 return {'ok'}

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock fence term record when out wake store move
+-- uses: args rights clock events fence term record when out wake store move
 -- Gives tasks new due times and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, moving (1 while the tasks are moving, else 0), not_after (ms), term (of

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock fence term record part when out wake store move
+-- uses: args rights clock events fence term record part when out wake store move
 -- Gives waiting tasks other due times. Attempts, reason and message stay, and so does
 -- the first due time of a retry. Only the version that the caller has read
 -- is changed.

@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
--- uses: args rights
+-- uses: args rights clock events
 -- Removes delivered or moved tasks, each only if it is still leased under the
 -- token of its claim.
--- KEYS  due, task
--- ARGV  for each token: token, count, id... (count of them)
+-- KEYS  due, task, fence
+-- ARGV  event (1: the tasks were delivered; 0: they moved), then for each token: token,
+--       count, id... (count of them)
 -- Returns how many were removed.
 -- Executed twice: the second time removes nothing.
-expect(2, #ARGV)
-local ids, tokens, n, at = {}, {}, 0, 1
+expect(3, #ARGV)
+either('event', ARGV[1], '0', '1')
+local ids, tokens, n, at = {}, {}, 0, 2
 while at < #ARGV do
   local token, count = ARGV[at], whole('count', ARGV[at + 1], 1, #ARGV - at - 1)
   leased_under(token)
@@ -30,4 +32,5 @@ if #held == 0 then return 0 end
 may(KEYS[2], 'HDEL')
 redis.call('ZREM', KEYS[1], unpack(held))
 redis.call('HDEL', KEYS[2], unpack(held))
+if ARGV[1] == '1' then add_events(KEYS[3], history_of(KEYS[3]), 'd', held) end
 return #held
