@@ -17,12 +17,9 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// retrying is the state, in lists, of a waiting task whose last attempt failed.
-const retrying task.State = "retrying"
-
 // exportStates returns the values of --state.
 func exportStates() []string {
-	return []string{string(task.Waiting), string(retrying), string(task.Leased), string(task.Parked)}
+	return []string{string(task.Waiting), string(producer.Retrying), string(task.Leased), string(task.Parked)}
 }
 
 // exportFlags are the flags of the verb export.
@@ -51,7 +48,8 @@ through a topic's intake can't be written. They are reported like tasks that can
 
 All tasks are written, whatever their state. The summary counts each state:
 - waiting: for the first attempt
-- retrying: for another attempt. After load it is due at once, because its due time is over.
+- retrying: for another attempt. After load it is due at once if the broker gave it back, and
+  at the same time if its consumer failed.
 - leased: a scanner is delivering it. After load it is delivered a second time.
 - parked: after the last attempt. After load it is due at once, as after a replay.
 
@@ -146,7 +144,7 @@ func (s selection) filter() producer.Filter {
 	f := producer.Filter{Prefix: s.prefix, DueFrom: s.from} // no attempt is before the due time
 	var stored []task.State
 	for _, state := range s.states {
-		if state == retrying {
+		if state == producer.Retrying {
 			state = task.Waiting
 		}
 		stored = append(stored, state)
@@ -169,7 +167,7 @@ func (s selection) holds(t *producer.Stored, state task.State) bool {
 // stateOf returns the state of a task in lists.
 func stateOf(s *producer.Stored) task.State {
 	if s.State == task.Waiting && (s.Attempt > 1 || s.NextAttempt.After(s.Due)) {
-		return retrying
+		return producer.Retrying
 	}
 	return s.State
 }
@@ -317,7 +315,7 @@ func (e *exporter) write(s *producer.Stored, withTopic bool) (err error) {
 	e.progress(int(e.sum.Bytes))
 	e.sum.Tasks++
 	switch state {
-	case retrying:
+	case producer.Retrying:
 		e.sum.Retrying++
 	case task.Leased:
 		e.sum.Leased++
