@@ -17,7 +17,9 @@ import (
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // client returns a producer for the corner.
@@ -352,4 +354,33 @@ func TestExportWithoutRedis(t *testing.T) {
 			t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
 		}
 	}
+}
+
+// TestExportInterrupted: Ctrl-C ends an export, and no part of its file is left.
+func TestExportInterrupted(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	payload := strings.Repeat("x", 16<<10)
+	c.load(lines(1000, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%s"}`, i, payload) }))
+	slow := faults.Proxy(t, faults.Local, c.addr)
+	faults.Toxic(t, slow, "slow", "bandwidth", "downstream", map[string]any{"rate": 2000}) // KB a second
+	dir := t.TempDir()
+	cmd := command(t, nil, "export", "orders", "--file", filepath.Join(dir, "file"), "--redis-addr", slow.Listen,
+		"--redis-prefix", c.prefix)
+	end := begin(t, cmd)
+	wait.For(t, "the first lines", func() bool {
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 1 {
+			return false
+		}
+		info, err := entries[0].Info()
+		return err == nil && info.Size() > 0
+	})
+	check.Equal(t, "named too early", strings.HasPrefix(names(t, dir), "."), true)
+	check.OK(t, cmd.Process.Signal(os.Interrupt))
+	r := end(func() int { return 0 })
+	if r.code != 1 || !strings.Contains(r.stderr, "is not written: ") || !strings.Contains(r.stderr, "; interrupted") {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+	check.Equal(t, "folder", names(t, dir), "")
 }
