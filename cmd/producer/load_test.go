@@ -21,6 +21,9 @@ func (c *sandbox) load(input io.Reader, args ...string) (result, map[string]any)
 	read := &counted{Reader: input}
 	cmd.Stdin = read
 	r := finishCounting(c.t, cmd, func() int { return int(read.bytes.Load()) + c.stored() })
+	if pipe, ok := input.(io.Closer); ok {
+		_ = pipe.Close() // a load that stopped leaves its writer blocked
+	}
 	return r, decodeOne(c.t, r.stdout)
 }
 
