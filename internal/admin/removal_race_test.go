@@ -9,8 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -48,17 +49,16 @@ func TestARemovalTakesNoTaskThatItMayNot(t *testing.T) {
 func removeAmid(t *testing.T, at int, purge bool) bool {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
-	topic, rdb := ordersAt(t, addr, prefix)
-	client, err := producer.New(producer.Config{Redis: rdb, Prefix: prefix})
-	check.OK(t, err)
-	_, err = topic.Ensure(t.Context(), 2)
+	topic, _ := ordersAt(t, addr, prefix)
+	producer := router.New(topic.Store()).Topic("orders")
+	_, err := topic.Ensure(t.Context(), 2)
 	check.OK(t, err)
 	var anew bool
 	intrude := func() {
 		p, _ := topic.Placement(t.Context())
 		anew = p.Phase == shard.Removed
 		_, made := topic.Ensure(t.Context(), 2)
-		_, stored := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: "a", When: producer.In(time.Hour)})
+		_, stored := producer.ScheduleOne(t.Context(), shard.Entry{ID: "a", When: task.In(time.Hour), Body: []byte{0}})
 		if err := errors.Join(made, stored, topic.SaveDocument(t.Context(), []byte("shards: 2"))); err != nil {
 			t.Error(err)
 		}
@@ -73,7 +73,7 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 		return true // it may take all that was stored before it
 	}
 	what := fmt.Sprintf("before request %d (made anew: %t; the removal: %d went, %v)", at, anew, went, err)
-	if _, err := client.Get(t.Context(), "orders", "a"); err != nil {
+	if _, err := producer.Get(t.Context(), "a"); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
 	names, err := topic.Store().Topics(t.Context())
