@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 //go:embed bridge.lua
@@ -47,6 +48,8 @@ func newMemory() (*memory, error) {
 		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.mini.Dial() },
 		Protocol:        2,
 		DisableIdentity: true, MaxRetries: -1, ContextTimeoutEnabled: true,
+		// otherwise the client looks the address up in DNS
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	return m, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/internal/luascript"
 )
 
@@ -84,24 +86,38 @@ func (t *Topic) Older(ctx context.Context, a Requeue, there Kept) (bool, error) 
 	return n == 1, wrapIf(err, "look up the delivery history")
 }
 
+// notesAtOnce is how many cancels one script notes, so that Redis serves others in between.
+const notesAtOnce = 100
+
 // NoteCancelled notes for consumers that tasks were cancelled, each at a time in ms by the
-// clock of its shard. It returns an error or nil for each.
+// clock of its shard. It returns an error or nil for each. In a Redis Cluster each delivery
+// history has a slot of its own, and takes a script of its own.
 func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []error {
-	calls := make([]luascript.Call, len(ids))
-	for i, id := range ids {
-		calls[i] = t.noteCall(id, at[i])
+	size := notesAtOnce
+	if _, clustered := t.store.Client(ctx).(*redis.ClusterClient); clustered {
+		size = 1
+	}
+	var calls []luascript.Call
+	for from := 0; from < len(ids); from += size {
+		to := min(from+size, len(ids))
+		calls = append(calls, t.noteCall(ids[from:to], at[from:to]))
 	}
 	replies, errs := t.store.scripts.RunAll(ctx, calls), make([]error, len(ids))
 	t.store.runFailed(ctx, calls, replies)
 	for i, id := range ids {
-		errs[i] = wrapIf(replies[i].Err(), "note the cancellation of task %q of topic %s", id, t.name)
+		errs[i] = wrapIf(replies[i/size].Err(), "note the cancellation of task %q of topic %s", id, t.name)
 	}
 	return errs
 }
 
-// noteCall returns the call that notes a cancel. Its replicas are waited for by the history's
-// key: in a Redis Cluster the task's shard may lie on another server.
-func (t *Topic) noteCall(id string, at int64) luascript.Call {
-	keys := t.historyKeys(id)
-	return luascript.Call{Script: "note", Keys: keys, Args: []any{at, historyKeep.Milliseconds()}, ReplicasKey: keys[0]}
+// noteCall returns the call that notes cancels. Its replicas are waited for by the first
+// history's key: in a Redis Cluster the task's shard may lie on another server.
+func (t *Topic) noteCall(ids []string, at []int64) luascript.Call {
+	keys, args := make([]string, len(ids)), make([]any, 1, 1+len(ids))
+	args[0] = historyKeep.Milliseconds()
+	for i, id := range ids {
+		keys[i] = t.historyKeys(id)[0]
+		args = append(args, at[i])
+	}
+	return luascript.Call{Script: "note", Keys: keys, Args: args, ReplicasKey: keys[0]}
 }

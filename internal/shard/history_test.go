@@ -198,3 +198,26 @@ func TestWithoutTheRightToScanSmallHistoriesArePruned(t *testing.T) {
 		})
 	}
 }
+
+// TestManyCancelsAreNoted: each delivery history has its own time, also of IDs that come twice.
+func TestManyCancelsAreNoted(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	ids, at := make([]string, 2*notesAtOnce+50), make([]int64, 2*notesAtOnce+50)
+	for i := range ids {
+		ids[i], at[i] = fmt.Sprint("o-", i), 1000+int64(i)
+	}
+	ids[1] = ids[0]
+	for i, err := range c.NoteCancelled(c.ctx(), ids, at) {
+		if err != nil {
+			t.Fatalf("%s: %v", ids[i], err)
+		}
+	}
+	for i := 1; i < len(ids); i++ {
+		key := c.historyKeys(ids[i])[0]
+		equal(t, "cancelled of "+ids[i], c.rdb.HGet(c.ctx(), key, "cancelled").Val(), fmt.Sprint(at[i]))
+		if left := c.rdb.PTTL(c.ctx(), key).Val(); left <= 0 {
+			t.Errorf("%s never expires", ids[i])
+		}
+	}
+}

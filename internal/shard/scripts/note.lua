@@ -1,14 +1,19 @@
 #!lua flags=allow-oom
 -- uses: args rights history
--- Notes for consumers that a producer cancelled a task: they may have an older version
--- of it, in a handler or in their queue.
--- KEYS  history
--- ARGV  at (ms, by the clock of the task's shard), keep (ms)
--- Returns 1.
+-- Notes for consumers that a producer cancelled tasks: they may have an older version of
+-- one, in a handler or in their queue.
+-- KEYS  history of each task
+-- ARGV  keep (ms), then for each task: at (ms, by the clock of the task's shard)
+-- Returns how many were noted: all of them.
 -- Executed twice: noted once.
-expect(1, 2)
-local at, kept = whole('at', ARGV[1]), whole('keep', ARGV[2], 1)
-may(history, 'PTTL', 'PEXPIRE')
-raise('cancelled', at)
-keep(kept)
-return 1
+if #KEYS == 0 or #ARGV ~= #KEYS + 1 then refuse('a time for each key', #ARGV - 1) end
+if #KEYS > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', #KEYS) end
+local kept, times = whole('keep', ARGV[1], 1), {}
+for i = 1, #KEYS do times[i] = whole('at', ARGV[i + 1]) end
+for i = 1, #KEYS do may(KEYS[i], 'PTTL', 'PEXPIRE') end
+for i = 1, #KEYS do
+  history = KEYS[i]
+  raise('cancelled', times[i])
+  keep(kept)
+end
+return #KEYS
