@@ -195,6 +195,7 @@ client-libraries: # for test/clients
 	@missing=(); \
 	/usr/bin/python3 -c 'import pika' 2>/dev/null || missing+=(python3-pika); \
 	/usr/bin/python3 -c 'import celery, kombu' 2>/dev/null || missing+=(python3-celery python3-kombu); \
+	/usr/bin/python3 -c 'import certifi, dateutil, six, urllib3' 2>/dev/null || missing+=(python3-certifi python3-dateutil python3-six python3-urllib3); \
 	php -r 'exit(class_exists("AMQPConnection") ? 0 : 1);' >/dev/null 2>&1 || missing+=(php-cli php-amqp); \
 	[ -e /usr/share/php/Symfony/Component/Messenger/Bridge/Amqp/autoload.php ] || missing+=(php-symfony-messenger php-symfony-amqp-messenger); \
 	[ -e /usr/share/java/amqp-client.jar ] || missing+=(librabbitmq-client-java); \

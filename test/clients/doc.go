@@ -4,8 +4,8 @@
 // duefleet's. The frameworks' programs delay messages as docs/from-the-delayed-exchange.md
 // says.
 //
-// The folder openapi has a client of producer serve, which is generated from the server's
-// description.
+// The folder openapi has clients of producer serve in TypeScript and Python, which are generated
+// from the server's description.
 //
 // `make clients` runs each of them against a fleet.
 package clients

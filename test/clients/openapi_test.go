@@ -15,9 +15,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestAGeneratedClient: a linter finds nothing in the description of `producer serve`, and a
-// client that is generated from it compiles, and works against the server.
-func TestAGeneratedClient(t *testing.T) {
+// TestGeneratedClients: a linter finds nothing in the description of `producer serve`. Clients
+// in TypeScript and Python are generated from it, and work against the server.
+func TestGeneratedClients(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	r := fixture.New(t)
 	r.Serve(t, 3)
@@ -44,6 +44,7 @@ func TestAGeneratedClient(t *testing.T) {
 	for _, command := range [][]string{
 		{"npm", "run", "-s", "lint"}, {"npm", "run", "-s", "generate"}, {"npm", "run", "-s", "check"},
 		{"node", "node_modules/.generated/orders.mjs"},
+		{"npm", "run", "-s", "generate-python"}, {"/usr/bin/python3", "orders.py"},
 	} {
 		cmd := exec.CommandContext(wait.Context(t), command[0], command[1:]...) //nolint:gosec // our own programs
 		cmd.Dir = "openapi"
