@@ -26,6 +26,18 @@ func (o *operator) noScript(page string) {
 	check.Equal(o.t, page+": scripts", o.eval(`String(typeof htmx + document.querySelectorAll(".local").length)`), "undefined0")
 }
 
+// navigate clicks a link or a button, and returns when another document is there and loaded. The
+// old one may have what is waited for, and a reload would end the navigation.
+func (o *operator) navigate(on, shows string) {
+	o.t.Helper()
+	o.eval(`window.left = "here"`)
+	o.do(chromedp.Click(chromedp.CSS(on)))
+	wait.For(o.t, "the next page", func() bool {
+		return o.eval(`String(window.left) + document.readyState`) == "undefinedcomplete"
+	})
+	o.do(chromedp.WaitVisible(chromedp.CSS(shows)))
+}
+
 // TestWithoutJavaScript: each screen shows its content, and links and forms act, in a browser
 // that runs no scripts.
 func TestWithoutJavaScript(t *testing.T) {
@@ -45,27 +57,30 @@ func TestWithoutJavaScript(t *testing.T) {
 	})
 	check.Equal(t, "found", o.eval(`[...document.querySelectorAll("[data-row]")].filter(r => r.checkVisibility())
 		.map(r => r.dataset.row).join(" ")`), "orders")
-	o.click(`#topic-orders a`, ".counts")
+	o.navigate(`#topic-orders a`, ".counts")
 	check.Equal(t, "waiting", strings.HasPrefix(o.text(".counts dd"), "2,"), true)
 
-	o.click(`.acts a[href$="/pause"]`, "#reason") // a pause, with its reason
+	o.navigate(`.acts a[href$="/pause"]`, "#reason") // a pause, with its reason
 	o.do(chromedp.SendKeys(chromedp.CSS("#reason"), "a test"))
-	o.click("button.primary", "#settings-title")
+	o.navigate("button.primary", "#settings-title")
 	check.Equal(t, "the notice", o.text("p.notice.degraded"), "Paused in Redis: a test.")
 
-	o.click(`.acts a[href$="/rate"]`, "#value") // a document, with its difference
+	o.navigate(`.acts a[href$="/rate"]`, "#value") // a document, with its difference
 	o.eval(`document.getElementById("value").value = "77"; "ready"`)
-	o.click(look, ".diff")
+	o.navigate(look, ".diff")
 	check.Equal(t, "the difference", o.text(".notes"), "orders.rate: 2000 -> 77")
-	o.click(write, "#settings-title")
+	o.navigate(write, "#settings-title")
 
 	o.do(chromedp.Navigate(s.url+"/tasks"), chromedp.WaitVisible(chromedp.CSS("#search"))) // a task, from search to result
 	o.eval(`document.getElementById("topic").value = "orders"; "ready"`)
-	o.do(chromedp.SendKeys(chromedp.CSS("#search"), "order-0102\r"), chromedp.WaitVisible(chromedp.CSS("tbody a")))
-	o.click("tbody a", ".facts")
-	o.click(`.acts a[href^="/tasks/cancel?"]`, "button.primary")
+	o.do(chromedp.SendKeys(chromedp.CSS("#search"), "order-0102\r"))
+	wait.For(t, "the task", func() bool {
+		return o.eval(`String(location.search.includes("order-0102")) + document.readyState`) == "truecomplete"
+	})
+	o.navigate("tbody a", ".facts")
+	o.navigate(`.acts a[href^="/tasks/cancel?"]`, "button.primary")
 	check.Equal(t, "the dry run", o.text(".many"), "1 task")
-	o.click("button.primary", ".facts")
+	o.navigate("button.primary", ".facts")
 	wait.For(t, "the change to end, with reloads", func() bool {
 		o.do(chromedp.Reload(), chromedp.WaitVisible(chromedp.CSS(".facts")))
 		return o.text("h1 .state") == "done"
@@ -75,7 +90,7 @@ func TestWithoutJavaScript(t *testing.T) {
 
 	o.do(chromedp.Navigate(s.url+"/doctor"), chromedp.WaitVisible(chromedp.CSS(".problem")))
 	at := s.console.examiner.last().At
-	o.click("button.primary", "#findings-title")
+	o.navigate("button.primary", "#findings-title")
 	wait.For(t, "the findings, with reloads", func() bool { return s.console.examiner.last().At.After(at) })
 	o.do(chromedp.Reload(), chromedp.WaitVisible(chromedp.CSS(".problem")))
 	o.noScript("doctor")
@@ -101,7 +116,7 @@ func TestTheSignInForm(t *testing.T) {
 		o.noScript("sign-in")
 		o.do(chromedp.SendKeys(chromedp.CSS("#user"), "ann"), chromedp.SendKeys(chromedp.CSS("#password"), "ann\r"),
 			chromedp.WaitVisible(chromedp.CSS(".counts")))
-		o.click(`form[action="/sign-out"] button`, "#user")
+		o.navigate(`form[action="/sign-out"] button`, "#user")
 		o.sound()
 	}
 }
