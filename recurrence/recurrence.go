@@ -1,8 +1,8 @@
 // Package recurrence says when work that recurs is due next, in the local time of a zone. A
 // handler, or the program that starts a chain of tasks, schedules the next run with it.
 //
-// Local times that don't exist, or exist twice, are those of the changes to and from daylight
-// saving time (DST):
+// Where the clocks change, as for daylight saving time, some local times don't exist or come
+// twice:
 //
 //   - A time that is skipped is due when the clock has jumped, at the next valid time. Several
 //     times in one jump are due together, once.
@@ -63,9 +63,8 @@ func Every(d time.Duration) (Rule, error) {
 // of week are given, a date needs one of them, as in POSIX crontab. Descriptors such as @daily
 // stand for expressions; @every doesn't: see Every.
 //
-// The error is a *task.RuleError: for an expression that can't be read, for one that has no
-// date, such as the 30th of February, and for an unknown zone. Zone "" isn't the zone of the
-// process, but an error.
+// The error is a *task.RuleError. The expression can't be read, or has no date, as the 30th of
+// February has none; or the zone is unknown. Zone "" is an error, too.
 func Cron(expression, zone string) (Rule, error) {
 	wrong := func(rule string) (Rule, error) {
 		return Rule{}, &task.RuleError{Field: "cron", Rule: rule, Got: fmt.Sprintf("%.80q", expression)}
