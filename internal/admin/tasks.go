@@ -105,12 +105,29 @@ func (t Tasks) spans() (spans []shard.Span) {
 		spans = append(spans, shard.SpanOf(task.Parked))
 	case task.Waiting: // each is at its due time
 		spans = append(spans, waiting.Within(t.DueAfter, t.DueBefore))
-	case Retrying: // none is before its due time
-		spans = append(spans, waiting.Within(t.DueAfter, time.Time{}))
+	case Retrying:
+		spans = append(spans, waiting.Within(t.DueAfter, t.lastAttempt()))
 	default:
-		spans = append(spans, waiting.Within(t.DueAfter, time.Time{}), shard.SpanOf(task.Parked))
+		spans = append(spans, waiting.Within(t.DueAfter, t.lastAttempt()), shard.SpanOf(task.Parked))
 	}
 	return append(spans, shard.SpanOf(task.Leased))
+}
+
+// retryWithin is more than the longest wait after which a scanner tries a task again: 24 hours,
+// the limit of the setting backoff.max. Clocks may differ by the rest.
+const retryWithin = 25 * time.Hour
+
+// lastAttempt returns the latest time at which a selected task may be tried: no attempt is
+// before its due time, and a scanner's retry is at most retryWithin from now. A consumer's retry
+// has another due time. It returns the zero time if there is no bound.
+func (t Tasks) lastAttempt() time.Time {
+	if t.DueBefore.IsZero() {
+		return time.Time{}
+	}
+	if soon := time.Now().Add(retryWithin); soon.After(t.DueBefore) {
+		return soon
+	}
+	return t.DueBefore
 }
 
 // asked reports whether a task is selected. If its record can't be read, its due time is

@@ -198,3 +198,33 @@ func TestAListNamesShardsThatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// TestADueWindowIsBounded: a window has the task whose next attempt is as late as a backoff can
+// be, and the search ends there.
+func TestADueWindowIsBounded(t *testing.T) {
+	t.Parallel()
+	a := newAttic(t)
+	p := fixture.Placement(t, a.topic)
+	fixture.Store(t, a.topic, shard.Entry{ID: "r", When: task.Now(), Body: []byte{0}})
+	at := a.topic.Shard(p.New("r"))
+	b, err := at.Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 1, Lease: time.Hour})
+	if err != nil || len(b.Tasks) != 1 {
+		t.Fatalf("claimed %+v, %v", b.Tasks, err)
+	}
+	back := shard.Release{Lease: shard.Lease{ID: "r", Token: b.Tasks[0].Token}, Attempted: true, Delay: 24 * time.Hour}
+	_, err = at.Release(t.Context(), []shard.Release{back})
+	check.OK(t, err)
+	read := Tasks{Topic: a.topic, DueBefore: time.Now().Add(time.Hour)}
+	check.Equal(t, "listed", strings.Join(list(t, read), ", "), "r retrying")
+	page, _, err := Tasks{Topic: a.topic, DueBefore: read.DueBefore, Limit: 10}.Page(t.Context(), TaskCursor{})
+	check.OK(t, err)
+	check.Equal(t, "on the page", len(page), 1)
+
+	for window, wanted := range map[time.Duration]time.Duration{time.Hour: retryWithin, 48 * time.Hour: 48 * time.Hour} {
+		last := Tasks{DueBefore: time.Now().Add(window)}.lastAttempt()
+		if off := time.Until(last) - wanted; off.Abs() > time.Minute {
+			t.Errorf("a window of %s: read up to %s", window, time.Until(last))
+		}
+	}
+	check.Equal(t, "without a window", Tasks{}.lastAttempt().IsZero(), true)
+}
