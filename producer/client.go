@@ -49,7 +49,8 @@ type Config struct {
 	// one server, sentinels or a cluster. Defaults to 0.
 	MinReplicas int
 	// Timeout limits each call, also if its ctx ends later or never. It limits each page
-	// of List, and doesn't apply to IDs. Defaults to 0: no limit.
+	// of List. It doesn't apply to IDs and to changes of a Matching. Defaults to 0: no
+	// limit.
 	//
 	// Without it, the options of the Redis client limit a call whose ctx has no end. With
 	// the defaults of go-redis that is about 5 s while connections are refused. It is

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -125,6 +127,20 @@ func (c *Client) History(ctx context.Context, topic, id string) (events []task.E
 	defer cancel()
 	events, err = within(ctx, c, task.ErrUnavailable, c.store.Topic(topic).Events, id)
 	return events, named(topic, id, err)
+}
+
+// Topics returns the names of all topics, sorted: those that a scanner serves or has served.
+// A topic is among them until `scanner topic rm` has removed it.
+//
+// Errors are task.ErrUnavailable or an error of Redis. The user in Redis needs the right to
+// SMEMBERS, as in deploy/redis/producer.acl.
+func (c *Client) Topics(ctx context.Context) ([]string, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	return within(ctx, c, task.ErrUnavailable, func(ctx context.Context, s *shard.Store) ([]string, error) {
+		names, err := s.Topics(ctx)
+		return names, luascript.Unasked(err)
+	}, c.store)
 }
 
 // IDs yields the IDs of a topic's stored tasks that begin with prefix, each once, in no

@@ -11,7 +11,8 @@ func TestShellsCompleteTopics(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	at := []string{"__completeNoDesc", "--redis-addr", c.addr, "--redis-prefix", c.prefix}
-	for _, line := range [][]string{{"get", ""}, {"schedule", "--topic", ""}, {"cancel", ""}} {
+	for _, line := range [][]string{{"get", ""}, {"schedule", "--topic", ""}, {"cancel", ""}, {"load", ""},
+		{"export", ""}, {"export", "mails", ""}, {"export", "--topic", ""}} {
 		if r := finish(t, command(t, nil, append(at, line...)...)); r.code != 0 ||
 			!strings.HasSuffix("\n"+r.stdout, "\norders\n:4\n") {
 			t.Errorf("%q is completed by %q, code %d: %s", line, r.stdout, r.code, r.stderr)

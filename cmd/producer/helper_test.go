@@ -119,6 +119,14 @@ func sandboxAt(t testing.TB, addr, prefix string) *sandbox {
 	return c
 }
 
+// addTopic makes another topic, as a scanner does.
+func (c *sandbox) addTopic(topic string) {
+	c.t.Helper()
+	if _, err := c.orders.Store().Topic(topic).Ensure(c.t.Context(), testShards); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // now returns Redis's time in ms.
 func (c *sandbox) now() int64 {
 	c.t.Helper()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,11 +44,16 @@ type loadFlags struct {
 func loadCommand(conn *connection) *cobra.Command {
 	var flags loadFlags
 	cmd := &cobra.Command{
-		Use:   "load TOPIC [--file F | -]",
+		Use:   "load [TOPIC] [--file F | -]",
 		Short: "Schedules a stream of tasks, one JSON object per line",
 		Long: `Schedules a stream of tasks, one JSON object per line:
 
   {"id":"o-1","in":"30m","payload":"..."}
+
+With TOPIC all lines are of that topic, and a line with another "topic" is bad. Without
+TOPIC each line has its own:
+
+  {"topic":"orders","id":"o-1","in":"30m","payload":"..."}
 
 "in" is a duration, "at" is RFC 3339 or Unix milliseconds. A task in the past is delivered
 at once; if it was due more than a minute ago, it is also counted as past due.
@@ -58,18 +64,19 @@ byte. Then the default of "content_type" is application/json:
 
   {"id":"o-1","in":"30m","payload":{"order":1}}
 
-Lines from a pipe are written within 50 ms of their arrival. Lines with the same ID are
-written in their order; others may overtake each other. Bad lines are reported with their
+Lines from a pipe are written within 50 ms of their arrival. Lines with the same topic and
+ID are written in their order; others may overtake each other. Bad lines are reported with their
 numbers, good ones are written, and the exit code is 1. The first ten bad lines are
 shown, with a count of the others; --errors FILE takes them all. Ctrl-C stops reading and
 writes the lines already read.`,
 		Example: `  producer load orders --file orders.ndjson
-  generate | producer load orders --strict -o json -`,
+  generate | producer load orders --strict -o json -
+  producer export --all | producer load --redis-addr other:6379`,
 		Args: flags.arguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return load(cmd, conn, &flags) }),
 	}
-	registerTopic(cmd, &flags.topic)
 	f := cmd.Flags()
+	f.StringVar(&flags.topic, "topic", "", "the topic of all lines; the same as TOPIC (default each line has its own)")
 	f.StringVar(&flags.file, "file", "-", "the file to read, or - for standard input")
 	flags.register(f)
 	f.IntVar(&flags.batch, "batch", defaultBatch,
@@ -98,8 +105,10 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 	if flags.batch < 1 || flags.batch > ndjson.MaxBatch {
 		return cli.UsageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, ndjson.MaxBatch))
 	}
-	if err := task.CheckTopic(flags.topic); err != nil {
-		return err
+	if cmd.Flags().Changed("topic") {
+		if err := task.CheckTopic(flags.topic); err != nil {
+			return err
+		}
 	}
 	return flags.read(cmd, conn, flags.topic, func(source io.Reader, client *producer.Client, bad *badLines) (output,
 		error) {
@@ -186,14 +195,15 @@ func newBar(verb string, size int64) *progressbar.ProgressBar {
 // badLines reports refused lines: the first ones at once, and the number of the others at
 // the end. If --errors names a file, it writes all of them to it.
 type badLines struct {
-	bar   *progressbar.ProgressBar // cleared before each line of text
+	noun  string                   // "bad lines", unless they are something else.
+	bar   *progressbar.ProgressBar // cleared before each line of text.
 	count int
 	file  *os.File // nil without --errors
 	all   *bufio.Writer
 }
 
 func newBadLines(verb string, size int64) *badLines {
-	return &badLines{bar: newBar(verb, size), all: bufio.NewWriter(io.Discard)}
+	return &badLines{noun: "bad lines", bar: newBar(verb, size), all: bufio.NewWriter(io.Discard)}
 }
 
 // around calls work, prints its output even if it fails, and then closes b.
@@ -205,17 +215,18 @@ func (b *badLines) around(cmd *cobra.Command, conn *connection, topic string, wo
 		return printErr
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", cmd.Name(), topic, err)
+		return fmt.Errorf("%s: %w", strings.TrimSpace(cmd.Name()+" "+topic), err)
 	}
 	return nil
 }
 
-// open creates or truncates the file, if it has a name. It refuses the loaded file.
+// open creates or truncates the file, if it has a name. It refuses the loaded file, if there
+// is one.
 func (b *badLines) open(name string, loaded os.FileInfo) (err error) {
 	if name == "" {
 		return nil
 	}
-	if info, err := os.Stat(name); err == nil && loaded.Mode().IsRegular() && os.SameFile(info, loaded) {
+	if info, err := os.Stat(name); err == nil && loaded != nil && loaded.Mode().IsRegular() && os.SameFile(info, loaded) {
 		return cli.UsageError(fmt.Sprintf("--errors %s: is the file that is loaded, and would be overwritten", name))
 	}
 	if b.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
@@ -228,9 +239,12 @@ func (b *badLines) open(name string, loaded os.FileInfo) (err error) {
 // progress draws the bar; end is the number of bytes done.
 func (b *badLines) progress(end int) { _ = b.bar.Set(end) }
 
-// add reports one line. An error of writing to the file is returned by close.
-func (b *badLines) add(line int, reason error) {
-	text := fmt.Sprintf("line %d: %s\n", line, cli.OneLine(reason.Error()))
+// add reports one line.
+func (b *badLines) add(line int, reason error) { b.report(fmt.Sprintf("line %d: %v", line, reason)) }
+
+// report reports a text. An error of writing to the file is returned by close.
+func (b *badLines) report(text string) {
+	text = cli.OneLine(text) + "\n"
 	if b.count++; b.count <= badLinesShown {
 		_ = b.bar.Clear()
 		_, _ = os.Stderr.WriteString("producer: " + text) // an error has no place to go
@@ -245,7 +259,7 @@ func (b *badLines) close() error {
 		where = "all are in " + b.file.Name()
 	}
 	if more := b.count - badLinesShown; more > 0 {
-		_, _ = fmt.Fprintf(os.Stderr, "producer: %d more bad lines are not shown; %s\n", more, where)
+		_, _ = fmt.Fprintf(os.Stderr, "producer: %d more %s are not shown; %s\n", more, b.noun, where)
 	}
 	if b.file == nil {
 		return nil
@@ -356,11 +370,17 @@ func (l *loader) do(ctx context.Context, batch []*ndjson.Request) {
 	}
 	for i, result := range l.write(ctx, ndjson.Tasks(batch)) {
 		err := result.Err
-		if err != nil && !errors.Is(err, task.ErrExists) && !errors.Is(err, task.ErrInvalid) {
+		if err != nil && !errors.Is(err, task.ErrExists) && !l.refused(err) {
 			l.failure.CompareAndSwap(nil, &err)
 		}
 		batch[i].Reply(ndjson.Past(batch[i].When, result.Due) > pastDue, err)
 	}
+}
+
+// refused reports whether an error is about one line alone. An unknown topic is, if each line
+// names its own.
+func (l *loader) refused(err error) bool {
+	return errors.Is(err, task.ErrInvalid) || l.decoder.Topic == "" && errors.Is(err, task.ErrUnknownTopic)
 }
 
 // count adds a line to the summary, and calls halt if reading makes no sense any more.
@@ -375,7 +395,7 @@ func (l *loader) count(r *ndjson.Request, halt func()) {
 		}
 	case errors.Is(r.Err, task.ErrExists):
 		l.sum.Existing++
-	case errors.As(r.Err, &wrong), errors.Is(r.Err, task.ErrInvalid):
+	case errors.As(r.Err, &wrong), l.refused(r.Err):
 		l.sum.Bad++
 		l.bad(r.Line, r.Err)
 		if l.strict {

@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,4 +58,20 @@ func TestMeasureLoadPipe(t *testing.T) {
 	}
 	p.input.Close()
 	p.wait(t)
+}
+
+// TestMeasureExportInBoundedMemory: an export of 320 MB takes a fraction of that memory.
+func TestMeasureExportInBoundedMemory(t *testing.T) {
+	c := newSandbox(t)
+	const n = 20_000
+	payload := strings.Repeat("x", 16<<10)
+	_, sum := c.load(lines(n, func(i int) string {
+		return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%s"}`, i, payload)
+	}))
+	wantCounts(t, sum, fmt.Sprintf("scheduled=%d", n))
+	r := c.run("", "export", "orders", "--file", filepath.Join(t.TempDir(), "orders.ndjson"), "-o", "json")
+	sum = decodeOne(t, r.stdout)
+	wantCounts(t, sum, fmt.Sprintf("tasks=%d failed=0", n))
+	held(t, r, 64<<20)
+	t.Logf("%v tasks a second", sum["rate"])
 }

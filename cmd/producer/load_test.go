@@ -263,6 +263,82 @@ func TestLoadPipe(t *testing.T) {
 	}
 }
 
+// TestLoadSeveralTopics: without TOPIC each line names its topic. A line without one, or with
+// one that nobody serves, is bad, and the others go in.
+func TestLoadSeveralTopics(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	c.addTopic("mails")
+	input := `{"topic":"orders","id":"1","in":"1h","payload":"order"}
+{"topic":"mails","id":"1","in":"1h","payload":"mail"}
+{"id":"2","in":"1h"}
+{"topic":"or ders","id":"2","in":"1h"}
+{"topic":null,"id":"2","in":"1h"}
+{"topic":"bills","id":"2","in":"1h"}
+{"topic":"mails","id":"2","in":"1h"}
+`
+	r := c.run(input, "load", "-o", "json", "-")
+	wantCounts(t, decodeOne(t, r.stdout), "lines=7 scheduled=3 existing=0 bad=4 unwritten=0 safe_line=7")
+	want := []string{
+		"producer: line 3: topic: is needed, here or with --topic",
+		"producer: line 4: topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 7 bytes",
+		"producer: line 5: topic: want a string, got null",
+		"producer: line 6: unknown topic bills",
+		"producer: load: 4 of 7 lines are bad and were not written; fix them and load them again",
+	}
+	got := strings.Split(strings.TrimSpace(r.stderr), "\n")
+	if r.code != 1 || len(got) != len(want) {
+		t.Fatalf("exit code %d:\n%s", r.code, r.stderr)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("got  %s\nwant %s", got[i], want[i])
+		}
+	}
+	for topic, payload := range map[string]string{"orders": "order", "mails": "mail"} {
+		if got := c.must("get", topic, "--id", "1")["payload"]; got != payload {
+			t.Errorf("%s: payload %v", topic, got)
+		}
+	}
+}
+
+// TestLoadStrictSeveralTopics: with --strict a line of an unknown topic stops the load.
+func TestLoadStrictSeveralTopics(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	input := `{"topic":"orders","id":"1","in":"1h"}
+{"topic":"bills","id":"1","in":"1h"}
+`
+	r := c.run(input, "load", "--strict")
+	if r.code != 1 || c.stored() != 1 || !strings.Contains(r.stderr, "line 2: unknown topic bills") ||
+		!strings.Contains(r.stderr, "load: stopped at the bad line") {
+		t.Errorf("exit code %d, %d tasks are stored: %s", r.code, c.stored(), r.stderr)
+	}
+}
+
+// TestLoadRefusesAnotherTopic: with TOPIC, a line that names another topic is bad.
+func TestLoadRefusesAnotherTopic(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	c.addTopic("mails")
+	input := `{"topic":"orders","id":"1","in":"1h"}
+{"topic":"mails","id":"2","in":"1h"}
+{"topic":"","id":"3","in":"1h"}
+{"id":"4","in":"1h"}
+`
+	r, sum := c.load(strings.NewReader(input))
+	wantCounts(t, sum, "lines=4 scheduled=2 bad=2")
+	for _, want := range []string{
+		`line 2: topic: must be orders, as on the command line, or absent; got "mails"`,
+		`line 3: topic: must be orders, as on the command line, or absent; got ""`,
+	} {
+		if r.code != 1 || !strings.Contains(r.stderr, want) {
+			t.Errorf("exit code %d, want %s in\n%s", r.code, want, r.stderr)
+		}
+	}
+	wantError(t, c.run("", "get", "mails", "--id", "2"), 3, "")
+}
+
 // TestLoadDash: a dash is standard input.
 func TestLoadDash(t *testing.T) {
 	t.Parallel()

@@ -58,7 +58,7 @@ Exit codes:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule, get, serve or relay")
+			return cli.UsageError("name a command: schedule, load, export, pipe, cancel, reschedule, get, serve or relay")
 		},
 	}
 	var conn connection
@@ -67,6 +67,7 @@ Exit codes:
 	root.AddCommand(
 		scheduleCommand(&conn),
 		loadCommand(&conn),
+		exportCommand(&conn),
 		pipeCommand(&conn),
 		cancelCommand(&conn),
 		rescheduleCommand(&conn),

@@ -30,7 +30,6 @@ func TestWrongUsage(t *testing.T) {
 		"cancel TASK --id-prefix o":          "exactly one of --id, --file and",
 		"cancel --topic orders --id-prefix=": "--id-prefix: is empty, and would select every task",
 		"cancel TASK --errors bad.txt":       "--errors goes with --file",
-		"load":                               `"topic" not set; see producer load --help`,
 		"schedule TASK": "exactly one of --in and --at must be given; see producer " +
 			"schedule --help",
 		"schedule TASK --in 1m --at 0": "exactly one of --in and --at must be given",
@@ -65,11 +64,23 @@ func TestWrongUsage(t *testing.T) {
 		"load orders tasks.ndjson":                       `unexpected argument "tasks.ndjson"`,
 		"load orders --file a -":                         "only one of --file and - may be given",
 		"load - orders":                                  `unexpected argument "-"`,
-		"load -":                                         `"topic" not set; see producer load --help`,
 		"load --topic orders - -":                        `unexpected argument "-"`,
 		"load --topic orders --file a -":                 "only one of --file and - may be given",
 		"load --topic orders --file usage_test.go --errors ../producer/usage_test.go": "" +
 			"--errors ../producer/usage_test.go: is the file that is loaded",
+		"export":                              "name a topic, or give --all; see producer export --help",
+		"export -":                            "name a topic, or give --all",
+		"export orders --all":                 "only one of TOPIC and --all may be given",
+		"export --all --topic orders":         "only one of TOPIC and --all may be given",
+		"export orders mails orders":          "topic orders is given twice",
+		"export orders --topic orders":        "topic orders is given twice",
+		"export orders - mails":               `unexpected argument "-"; it comes last, and once`,
+		"export orders --file a -":            "only one of --file and - may be given",
+		"export orders --state done":          `--state "done": must be among waiting, retrying, leased, parked`,
+		"export orders --due-before soon":     `--due-before "soon": want RFC 3339`,
+		"export orders --file a --errors ./a": "--errors ./a: is the file of --file",
+		"export orders --file usage_test.go --errors ../producer/usage_test.go": "" +
+			"--errors ../producer/usage_test.go: is the file of --file",
 		"schedule TASK --in 1m --header a=1 --header a=2": `--header "a": given twice`,
 		"schedule TASK --in 1m --payload x --payload-file -": "only one of --payload and " +
 			"--payload-file may be given",

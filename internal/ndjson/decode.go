@@ -1,5 +1,6 @@
 // Package ndjson reads requests to schedule, cancel, reschedule or get tasks from lines
-// of NDJSON, and does a stream of them in batches.
+// of NDJSON, and does a stream of them in batches. It also writes stored tasks as such
+// lines.
 package ndjson
 
 import (
@@ -21,9 +22,11 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Decoder turns lines of NDJSON into requests for one topic. It also checks the rules
+// Decoder turns lines of NDJSON into requests to schedule tasks. It also checks the rules
 // for input, so that a bad line is known before any later line is sent.
 type Decoder struct {
+	// Topic of all lines. A line may repeat it, and may name no other topic. If it is
+	// empty, each line must name its own.
 	Topic      string
 	IfAbsent   bool
 	MaxPayload int // in bytes
@@ -35,15 +38,33 @@ type Decoder struct {
 // Redis's clock.
 func (d Decoder) Decode(line []byte) (*Request, error) {
 	r := &Request{Verb: "schedule"}
-	fields, err := parseLine[taskLine](line)
+	fields, err := parseLine[loadLine](line)
 	if err != nil {
+		return r, err
+	}
+	if r.Topic, err = d.topic(fields.Topic); err != nil {
 		return r, err
 	}
 	if err := fields.fill(r); err != nil {
 		return r, err
 	}
-	r.Topic, r.IfAbsent = d.Topic, d.IfAbsent
+	r.IfAbsent = d.IfAbsent
 	return r, r.Check(d.MaxPayload, d.Now())
+}
+
+// topic returns the topic of a line.
+func (d Decoder) topic(own given[string]) (string, error) {
+	topic, err := topicOf(own, d.Topic)
+	if d.Topic != "" && topic != d.Topic {
+		err = fmt.Errorf("topic: must be %s, as on the command line, or absent; got %q", d.Topic, Clip(topic))
+	}
+	return topic, err
+}
+
+// loadLine is a line that describes a task and may name its topic.
+type loadLine struct {
+	Topic given[string] `json:"topic"`
+	taskLine
 }
 
 // taskLine is a line that describes a task.

@@ -29,14 +29,23 @@ type pipeLine struct {
 func Parse(line []byte, topic string) (*Request, error) {
 	fields, err := parseLine[pipeLine](line)
 	r := &Request{Verb: fields.Verb.value}
-	r.Topic, r.ID = fields.Topic.value, fields.ID.value
-	if !fields.Topic.ok {
-		r.Topic = topic
-	}
+	r.ID = fields.ID.value
+	r.Topic, _ = topicOf(fields.Topic, topic) // fill reports the error
 	if err == nil {
 		err = r.fill(&fields)
 	}
 	return r, err
+}
+
+// topicOf returns the topic that a line names, else common.
+func topicOf(own given[string], common string) (string, error) {
+	switch {
+	case own.ok:
+		return own.value, nil
+	case common == "":
+		return "", errors.New("topic: is needed, here or with --topic")
+	}
+	return common, nil
 }
 
 // ParseID parses a line with an ID, blanks included. A line that begins with a double quote is
@@ -63,8 +72,8 @@ func (r *Request) fill(fields *pipeLine) error {
 	if !fields.ID.ok {
 		return errors.New("id: is needed")
 	}
-	if !fields.Topic.ok && r.Topic == "" {
-		return errors.New("topic: is needed, here or with --topic")
+	if _, err := topicOf(fields.Topic, r.Topic); err != nil {
+		return err
 	}
 	if r.Verb == "schedule" || r.Verb == "reschedule" {
 		r.IfAbsent, r.IfPresent = fields.IfAbsent.value, fields.IfPresent.value
