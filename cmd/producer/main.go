@@ -1,5 +1,6 @@
 // Command producer schedules delayed tasks: one at a time, as a stream of lines, or for a
-// program at the other end of a pipe. It uses the public producer library only.
+// program at the other end of a pipe. It uses the public producer library only,
+// except for the verb verify, which also consumes.
 //
 // Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task, 4 exists already.
 package main
@@ -58,7 +59,8 @@ Exit codes:
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.UsageError("name a command: schedule, load, export, pipe, cancel, reschedule, get, serve or relay")
+			return cli.UsageError("name a command: schedule, load, export, pipe, cancel, reschedule, get, serve, relay " +
+				"or verify")
 		},
 	}
 	var conn connection
@@ -74,6 +76,7 @@ Exit codes:
 		getCommand(&conn),
 		serveCommand(&conn),
 		relayCommand(),
+		verifyCommand(&conn),
 		cli.VersionCommand("producer", conn.print),
 	)
 	cli.Complete(root, conn.completeTopics)
@@ -197,8 +200,11 @@ func (c *connection) print(cmd *cobra.Command, text string, value any) error {
 func advice(err error) string {
 	var unreachable *net.OpError
 	var unknownName *net.DNSError
+	var advised advisedError
 	text := err.Error()
 	switch {
+	case errors.As(err, &advised):
+		return ""
 	case errors.Is(err, task.ErrExists):
 		return "; without --if-absent it is replaced"
 	case errors.Is(err, context.Canceled):

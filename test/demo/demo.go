@@ -204,6 +204,17 @@ func (d *demo) consume(ctx context.Context) error {
 	}
 }
 
+// verify runs `producer verify`, which tests the fleet from outside, and returns its report.
+func (d *demo) verify(ctx context.Context) (report string, err error) {
+	out, err := fleet.Command{Path: producerPath, Args: []string{
+		"verify", topic, "--config", d.config, "--rate", "100", "--for", "3s", "--delay", "1s",
+	}}.Run(ctx)
+	if err == nil && out.Code != 0 {
+		err = errors.New(out.Stdout + out.Stderr)
+	}
+	return out.Stdout, err
+}
+
 // play schedules the tasks and returns a report on their deliveries. A task that didn't
 // arrive within a minute after the last due time counts as lost.
 func (d *demo) play(ctx context.Context) (fleet.Report, error) {

@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/duefleet/duefleet/test/servers"
 )
 
@@ -91,11 +93,18 @@ func run(ctx context.Context, o options) (err error) {
 	if err := d.start(ctx); err != nil {
 		return err
 	}
+	var verified string
+	var verifier errgroup.Group
+	verifier.Go(func() (err error) {
+		verified, err = d.verify(ctx)
+		return err
+	})
 	report, err := d.play(ctx)
-	if err != nil {
+	if err = errors.Join(err, verifier.Wait()); err != nil {
 		return err
 	}
 	printReport(os.Stdout, report)
+	fmt.Printf("\nproducer verify, at the same time:\n%s", verified)
 	if o.keep {
 		if err := step("starting the console", func() error { return d.startConsole(ctx) }); err != nil {
 			return err

@@ -89,6 +89,7 @@ func (d *demo) explain(w io.Writer) {
 	fmt.Fprintf(w, "  bin/scanner status --config %s\n", config)
 	fmt.Fprintf(w, "  bin/producer schedule --config %s --topic %s --id hello --in 5s --payload hi\n", config, topic)
 	fmt.Fprintf(w, "  bin/producer get --config %s --topic %s --id hello\n", config, topic)
+	fmt.Fprintf(w, "  bin/producer verify %s --config %s   # then kill what you like\n", topic, config)
 	if d.consul != nil {
 		fmt.Fprintf(w, "  bin/scanner topic set %s shards=8 --config %s\n\n", topic, config)
 		return
