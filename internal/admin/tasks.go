@@ -113,13 +113,13 @@ func (t Tasks) spans() (spans []shard.Span) {
 	return append(spans, shard.SpanOf(task.Leased))
 }
 
-// retryWithin is more than the longest wait after which a scanner tries a task again: 24 hours,
-// the limit of the setting backoff.max. Clocks may differ by the rest.
+// retryWithin is more than the longest wait before a scanner's retry: 24 hours, the limit of the
+// setting backoff.max. Clocks may differ by the rest.
 const retryWithin = 25 * time.Hour
 
-// lastAttempt returns the latest time at which a selected task may be tried: no attempt is
-// before its due time, and a scanner's retry is at most retryWithin from now. A consumer's retry
-// has another due time. It returns the zero time if there is no bound.
+// lastAttempt returns the latest time at which a selected task may be tried, or the zero time if
+// there is no bound. A first attempt is at its due time. A scanner's retry is at most retryWithin
+// from now. A consumer's retry has another due time.
 func (t Tasks) lastAttempt() time.Time {
 	if t.DueBefore.IsZero() {
 		return time.Time{}
