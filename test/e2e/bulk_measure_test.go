@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// TestMeasureBulk measures how late tasks are while an operator moves 300,000 others of the same
-// topic: 500 tasks a second, by turns with a change and without.
+// TestMeasureBulk measures how late 500 tasks a second are while an operator moves 300,000 others
+// of the topic, by turns with a change and without.
 func TestMeasureBulk(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const others, calm, rounds = 300_000, 20 * time.Second, 3
 	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
