@@ -103,7 +103,7 @@ func TestEventsAreKeptOnDemand(t *testing.T) {
 	c.ok(c.KeepEvents(c.ctx(), c.p, 0))
 	c.put(task.In(time.Hour), "o-1")
 	equal(t, "events of o-1", c.life("o-1"), "scheduled")
-	hour := func(ms int64) string { return fmt.Sprint(c.Shard(0).events(), ":", ms/time.Hour.Milliseconds()) }
+	hour := func(ms int64) string { return fmt.Sprint(c.Shard(0).events(), ms/time.Hour.Milliseconds()) }
 	left := max(c.rdb.PTTL(c.ctx(), hour(before)).Val(), c.rdb.PTTL(c.ctx(), hour(c.now())).Val())
 	equal(t, "expires", left > time.Hour && left <= 2*time.Hour, true)
 }

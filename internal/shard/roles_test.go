@@ -28,7 +28,7 @@ func roles() []role {
 	orders := []string{
 		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:handled:{orders:*}",
 		"~duefleet:wake:{orders:*}",
-		"~duefleet:history:{orders:*}", "~duefleet:events:{orders:*}",
+		"~duefleet:history:{orders:*}", "~duefleet:events:{orders:*}:*",
 		"%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
 	}
 	return []role{

@@ -167,8 +167,8 @@ func (s Shard) fence() string { return s.key("fence") }
 
 func (s Shard) handled() string { return s.key("handled") }
 
-// events names the keys that hold the events of an hour, without the hour.
-func (s Shard) events() string { return s.key("events") }
+// events is what the names of the keys begin with that hold the events of an hour each.
+func (s Shard) events() string { return s.key("events") + ":" }
 
 // Wake names the sharded channel that announces tasks that become the shard's earliest. A
 // message is such a task's score in ms.

@@ -114,7 +114,7 @@ func TestLeastRights(t *testing.T) {
 
 	w.exchange("direct", "orders", "orders.due", "order.due")
 	must(t, operator.scanner("topic", "set", "orders", "shards=4", "exchange=orders", "routing_key=order.due",
-		"max_attempts=2", "backoff.min=10ms", "backoff.max=10ms", "rate=2000"))
+		"max_attempts=2", "backoff.min=10ms", "backoff.max=10ms", "rate=2000", "history=1h"))
 	w.start(2)
 	w.awaitServed(4)
 	w.checkRegistered(g, 2)
@@ -172,6 +172,12 @@ func TestLeastRightsOfProducers(t *testing.T) {
 	p := w.as("producer.yaml", map[string]fleet.Topic{
 		"redis": {"username": grant(t, w.redis, line, "secret"), "password": "secret"},
 	})
+	for at := range 8 {
+		fence := fmt.Sprintf("duefleet:fence:{orders:%d}", at)
+		if err := w.redis.HSet(t.Context(), fence, "history", 60_000).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for round, placement := range []string{"1 4 4 stable", "2 8 4 migrating", "3 8 8 stable"} {
 		if err := w.redis.HSet(t.Context(), "duefleet:placement:{orders}", "value", placement).Err(); err != nil {
 			t.Fatal(err)
@@ -205,6 +211,9 @@ func TestLeastRightsOfProducers(t *testing.T) {
 				}
 			}
 		}
+	}
+	if events, err := p.library().History(t.Context(), "orders", "stays 1"); err != nil || len(events) != 3 {
+		t.Errorf("history: %v, %v", events, err)
 	}
 	listed := 0
 	for _, err := range p.library().IDs(t.Context(), "orders", "stays ") {

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- uses: clock events
 -- Reads the events of one task in this shard.
--- KEYS  events (without an hour)
+-- KEYS  events, without the hour: "duefleet:events:{orders:3}:"
 -- ARGV  id, hours (to look back, the present one included)
 -- Returns the events as lib_events describes them, in order: one text.
 -- Executed twice: the same, nothing is written.

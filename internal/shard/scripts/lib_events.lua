@@ -6,8 +6,8 @@
 -- r replayed, x purged. It uses lib_clock.
 local EVENTS_HOUR, MOST_EVENTS, MOST_EVENT_TEXT = 3600000, 1024, 200
 
--- events_key returns the key of an hour: the shard's key "events", and the hour.
-local function events_key(events, hour) return events .. ':' .. string.format('%.0f', hour) end
+-- events_key returns the key of an hour.
+local function events_key(events, hour) return events .. string.format('%.0f', hour) end
 
 -- add_events adds an event for each of the IDs, and drops the oldest of an ID with more than
 -- a KiB. kept is the fence's field history: how long in ms. dues and texts are by index; nil
@@ -16,7 +16,7 @@ local function add_events(fence, kept, kind, ids, dues, texts)
   kept = tonumber(kept or 0)
   if kept == 0 or #ids == 0 then return end
   local at_fence = string.find(fence, ':fence:{', 1, true)
-  local events = string.sub(fence, 1, at_fence) .. 'events' .. string.sub(fence, at_fence + 6)
+  local events = string.sub(fence, 1, at_fence) .. 'events' .. string.sub(fence, at_fence + 6) .. ':'
   local key = events_key(events, math.floor(now / EVENTS_HOUR))
   if not redis.acl_check_cmd('PEXPIRE', key, '1') then return end
   local before = redis.pcall('HMGET', key, unpack(ids))
