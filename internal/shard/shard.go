@@ -167,7 +167,7 @@ func (s Shard) fence() string { return s.key("fence") }
 
 func (s Shard) handled() string { return s.key("handled") }
 
-// events is what the names of the keys begin with that hold the events of an hour each.
+// events returns the prefix of the keys that hold the events, one for each hour.
 func (s Shard) events() string { return s.key("events") + ":" }
 
 // Wake names the sharded channel that announces tasks that become the shard's earliest. A
