@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -52,6 +53,22 @@ type Request struct {
 	// Options of the message: routing key, priority, expiration, correlation ID,
 	// reply-to.
 	Options task.Options
+	// AMQP is a message that is delivered as it is, with Payload as its body. It is for a
+	// copy of a task that came through a topic's intake: Stored.AMQP. Its message-id may
+	// differ from ID. With it, ContentType, Headers and Options must be empty, and
+	// Schedule adds no trace headers.
+	//
+	// It must be a message that an intake can store:
+	//   - Texts of up to 255 bytes. Headers of the Go types that task.AMQP lists, 32 deep,
+	//     8192 elements in each table and array.
+	//   - 126 KiB for properties and headers together.
+	//   - No headers that begin with x-duefleet-, except for x-duefleet-hops and
+	//     x-duefleet-taken, int64 each.
+	//   - A delivery mode of 1 or 2, an expiration in decimal milliseconds, an array as CC
+	//     and BCC, and a reply-to other than amq.rabbitmq.reply-to.
+	//
+	// The field of the *task.RuleError begins with "amqp". Defaults to none.
+	AMQP *task.AMQP
 	// IfAbsent returns task.ErrExists if a task of this ID is stored, instead of
 	// replacing it. A parked task is stored. A task that waits in a queue or is in a
 	// handler isn't stored. The new version replaces it: its retry and next step are dropped.
@@ -77,6 +94,7 @@ func (r *Request) check(maxPayload int) error {
 		task.CheckContentType(r.ContentType),
 		task.CheckHeaders(r.Headers),
 		task.CheckOptions(r.Options),
+		r.checkAMQP(),
 		r.When.Check(),
 		r.checkConditions(),
 	)
@@ -124,7 +142,10 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 	if err != nil {
 		return time.Time{}, err
 	}
-	entry := r.entry(traceHeaders(ctx))
+	entry, err := r.entry(traceHeaders(ctx))
+	if err != nil {
+		return time.Time{}, err
+	}
 	millis, err := within(ctx, c, task.ErrUncertain, c.routers.Topic(r.Topic).ScheduleOne, entry)
 	stored := result(r.Topic, r.ID, millis, err)
 	return stored.Due, stored.Err
@@ -201,10 +222,14 @@ func (c *Client) scheduleRound(
 		round[r.Topic] = append(round[r.Topic], i)
 	}
 	for topic, of := range round {
-		entries := make([]shard.Entry, len(of))
-		for j, i := range of {
-			entries[j] = requests[i].entry(named)
-		}
+		entries := make([]shard.Entry, 0, len(of))
+		of = slices.DeleteFunc(of, func(i int) bool {
+			entry, err := requests[i].entry(named)
+			if results[i].Err = err; err == nil {
+				entries = append(entries, entry)
+			}
+			return err != nil
+		})
 		all, err := within(ctx, c, task.ErrUncertain, func(ctx context.Context, e []shard.Entry) ([]router.Scheduled, error) {
 			return c.routers.Topic(topic).Schedule(ctx, e), nil
 		}, entries)
@@ -217,12 +242,38 @@ func (c *Client) scheduleRound(
 	return later
 }
 
-// entry returns the request as it is stored, with the trace headers in named.
-func (r *Request) entry(named map[string]string) shard.Entry {
-	body := shard.EncodeBody(&task.Task{
+// entry returns the request as it is stored, with the trace headers in named. An error means
+// that AMQP was changed during the call.
+func (r *Request) entry(named map[string]string) (shard.Entry, error) {
+	entry := shard.Entry{ID: r.ID, When: r.When, IfAbsent: r.IfAbsent, IfPresent: r.IfPresent}
+	if r.AMQP != nil {
+		body, err := amqpmsg.Encode(amqpmsg.Message{RoutingKey: r.AMQP.RoutingKey, Properties: r.AMQP.Properties,
+			Headers: r.AMQP.Headers, Body: r.Payload})
+		entry.Body = body
+		return entry, err
+	}
+	entry.Body = shard.EncodeBody(&task.Task{
 		ContentType: r.ContentType, Headers: withTrace(r.Headers, named), Options: r.Options, Payload: r.Payload,
 	})
-	return shard.Entry{ID: r.ID, When: r.When, IfAbsent: r.IfAbsent, IfPresent: r.IfPresent, Body: body}
+	return entry, nil
+}
+
+// checkAMQP checks the rules for AMQP.
+func (r *Request) checkAMQP() error {
+	if r.AMQP == nil {
+		return nil
+	}
+	for _, other := range []struct {
+		name  string
+		given bool
+	}{
+		{"content_type", r.ContentType != ""}, {"headers", len(r.Headers) > 0}, {"options", r.Options != task.Options{}},
+	} {
+		if other.given {
+			return &task.RuleError{Field: "amqp", Rule: "must not be set together with " + other.name, Got: "both"}
+		}
+	}
+	return amqpmsg.Check(r.AMQP)
 }
 
 // result returns the result for a task with a due time in ms, which is 0 if it isn't known.

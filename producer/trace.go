@@ -27,8 +27,12 @@ func traceHeaders(ctx context.Context) map[string]string {
 }
 
 // WithTrace returns the request with the trace headers for ctx, as Schedule stores it. It is
-// for programs that keep the request and schedule it later, such as package outbox.
+// for programs that keep the request and schedule it later, such as package outbox. A request
+// with AMQP is returned unchanged.
 func (r Request) WithTrace(ctx context.Context) Request {
+	if r.AMQP != nil {
+		return r
+	}
 	r.Headers = withTrace(r.Headers, traceHeaders(ctx))
 	return r
 }

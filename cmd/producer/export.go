@@ -43,8 +43,9 @@ the lines have no "topic", so that load can give them any. With several, or with
 line has its own.
 
 A line has all that load can set: due time ("at"), payload, headers and message options.
-After load, attempts count from 1, and the first due time is the due time. Tasks that came
-through a topic's intake can't be written. They are reported like tasks that can't be read.
+After load, attempts count from 1, and the first due time is the due time. A task that came
+through a topic's intake has "amqp" instead of headers and options: its whole message, with
+the types of its headers.
 
 All tasks are written, whatever their state. The summary counts each state:
 - waiting: for the first attempt
@@ -222,8 +223,7 @@ type exportSummary struct {
 	Retrying int64 `json:"retrying"`
 	Leased   int64 `json:"leased"`
 	Parked   int64 `json:"parked"`
-	// Failed counts tasks that aren't among the lines: they can't be read, or a line can't
-	// hold them.
+	// Failed counts tasks that aren't among the lines, since they can't be read or written.
 	Failed  int64   `json:"failed"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`

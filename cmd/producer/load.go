@@ -64,6 +64,12 @@ byte. Then the default of "content_type" is application/json:
 
   {"id":"o-1","in":"30m","payload":{"order":1}}
 
+"amqp" replaces all optional fields, but not the payload. It is a message as a topic's intake
+stores it, in the form of get and export: "routing_key", "properties", and "headers" with
+their types:
+
+  {"id":"o-1","in":"30m","amqp":{"headers":{"n":{"type":"int32","value":7}}}}
+
 Lines from a pipe are written within 50 ms of their arrival. Lines with the same topic and
 ID are written in their order; others may overtake each other. Bad lines are reported with their
 numbers, good ones are written, and the exit code is 1. The first ten bad lines are

@@ -121,7 +121,7 @@ func TestLoadBadLines(t *testing.T) {
 		5: `{"id":"o-5","in":"1m","at":0}`,
 		6: `{"id":"o-6","in":"1m","payload_base64":"%"}`,
 		8: `{"id":"` + strings.Repeat("x", 256) + `","in":"1m"}`,
-		9: `{"id":"o-9","in":"1m","payload":"` + strings.Repeat("x", 3<<20) + `"}`,
+		9: `{"id":"o-9","in":"1m","payload":"` + strings.Repeat("x", 4<<20) + `"}`,
 	}
 	reasons := []string{
 		"producer: line 2: malformed JSON",

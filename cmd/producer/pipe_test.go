@@ -137,8 +137,12 @@ func TestPipeGoesOnAfterBadLines(t *testing.T) {
 		{`{"verb":"schedule",` + task + `,"in":"1h","if_absent":1}`, "if_absent: want true or false, got a number"},
 		{`{"verb":"schedule",` + task + `,"in":"1h","color":"red"}`,
 			`unknown field "color"; known are verb, topic, if_absent, if_present, id`},
-		{`{"verb":"schedule",` + task + `,"in":"1h","payload":"` + strings.Repeat("x", 3<<20) + `"}`,
+		{`{"verb":"schedule",` + task + `,"in":"1h","payload":"` + strings.Repeat("x", 4<<20) + `"}`,
 			"line: must be at most "},
+		{`{"verb":"schedule",` + task + `,"in":"1h","amqp":{},"headers":{}}`, "headers, amqp: only one of them may be given"},
+		{`{"verb":"cancel",` + task + `,"amqp":{}}`, "amqp: cancel takes no such field"},
+		{`{"verb":"schedule",` + task + `,"in":"1h","amqp":{"headers":{"n":{"type":"int8","value":300}}}}`,
+			"amqp.headers.n.value: want a whole number of 8 bits"},
 		{"\xff", "not valid UTF-8"},
 	}
 	var input strings.Builder

@@ -208,16 +208,16 @@ func TestWhatAMQPCantCarryIsRefused(t *testing.T) {
 		message Message
 		want    string
 	}{
-		"routing key":     {Message{RoutingKey: long}, "routing key has 256 bytes"},
-		"message id":      {Message{Properties: Properties{MessageID: long}}, "message_id has 256 bytes"},
-		"name":            {Message{Headers: map[string]any{long: 1}}, "header's name has 256 bytes"},
-		"type":            {Message{Headers: map[string]any{"a": 1}}, "a header of Go type int: no AMQP type"},
-		"type inside":     {Message{Headers: map[string]any{"a": []any{map[string]any{"b": uint64(1)}}}}, "uint64"},
-		"long header":     {Message{Headers: map[string]any{"a": strings.Repeat(long, 505)}}, "at most 129024"},
+		"routing key":     {Message{RoutingKey: long}, "routing_key: must have at most 255 bytes; got 256 bytes"},
+		"message id":      {Message{Properties: Properties{MessageID: long}}, "message_id: must have at most 255 bytes"},
+		"name":            {Message{Headers: map[string]any{long: 1}}, "headers: the name of an entry must have at most 255"},
+		"type":            {Message{Headers: map[string]any{"a": 1}}, "headers.a: must be of one of the types that task."},
+		"type inside":     {Message{Headers: map[string]any{"a": []any{map[string]any{"b": uint64(1)}}}}, "headers.a.0.b: "},
+		"long header":     {Message{Headers: map[string]any{"a": strings.Repeat(long, 505)}}, "a: must have at most 129024"},
 		"long headers":    {Message{Headers: map[string]any{"a": make([]byte, 65e3), "b": make([]byte, 65e3)}}, "one frame"},
-		"deep":            {Message{Headers: map[string]any{"a": nested(32)}}, "nest deeper than 32"},
-		"many in array":   {Message{Headers: map[string]any{"a": make([]any, 8193)}}, "more than 8192 elements"},
-		"many in a table": {Message{Headers: manyHeaders(8193)}, "more than 8192 elements"},
+		"deep":            {Message{Headers: map[string]any{"a": nested(32)}}, "headers must not nest deeper than 32"},
+		"many in array":   {Message{Headers: map[string]any{"a": make([]any, 8193)}}, "headers.a: must have at most 8192"},
+		"many in a table": {Message{Headers: manyHeaders(8193)}, "headers: must have at most 8192 elements; got 8193"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,31 +2,43 @@ package amqpmsg
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/duefleet/duefleet/task"
 )
 
-// Encode returns the body of a record. Equal messages have equal bodies. The error says
-// which value has a Go type without an AMQP type, or is too long.
+// Encode returns the body of a record. Equal messages have equal bodies. The error holds a
+// *task.RuleError. It names the value that has a Go type without an AMQP type, or is too
+// long.
 func Encode(m Message) ([]byte, error) {
+	b, broken := encode(m)
+	if broken != nil {
+		return nil, fmt.Errorf("encode message: %w", broken)
+	}
+	return b, nil
+}
+
+func encode(m Message) ([]byte, *task.RuleError) {
 	e := encoder{b: make([]byte, 0, 128+len(m.RoutingKey)+len(m.Body))}
 	e.byte(Version)
-	e.short("routing key", m.RoutingKey)
+	e.short("routing_key", m.RoutingKey)
 	length := e.begin()
 	flags := len(e.b)
 	e.b = append(e.b, 0, 0)
 	present := e.properties(m.Properties, m.Headers)
 	binary.BigEndian.PutUint16(e.b[flags:], present)
 	if n := len(e.b) - flags; n > MaxProperties {
-		e.fail(fmt.Errorf("properties of %d bytes; at most %d fit into one frame", n, MaxProperties))
+		rule := fmt.Sprintf("must take at most %d bytes together with the properties, to fit into one frame", MaxProperties)
+		e.fail("headers", rule, size(n))
 	}
 	e.end(length)
 	if e.err != nil {
-		return nil, fmt.Errorf("encode message: %w", e.err)
+		return nil, e.err
 	}
 	return append(e.b, m.Body...), nil
 }
@@ -34,7 +46,7 @@ func Encode(m Message) ([]byte, error) {
 // encoder appends to b, and keeps the first error.
 type encoder struct {
 	b   []byte
-	err error
+	err *task.RuleError
 }
 
 // properties appends those that are present and returns their flags.
@@ -54,9 +66,10 @@ func (e *encoder) properties(p Properties, headers map[string]any) uint16 {
 	}
 	text(flagContentType, "content_type", p.ContentType)
 	text(flagContentEncoding, "content_encoding", p.ContentEncoding)
-	if len(headers) > 0 {
+	if len(headers) > 0 && e.err == nil {
 		flags |= flagHeaders
 		e.table(headers, 0)
+		e.within("headers")
 	}
 	octet(flagDeliveryMode, p.DeliveryMode)
 	octet(flagPriority, p.Priority)
@@ -74,10 +87,34 @@ func (e *encoder) properties(p Properties, headers map[string]any) uint16 {
 	return flags
 }
 
-func (e *encoder) fail(err error) {
+// fail keeps the error of a field. The field is empty for a value of a table or array: see
+// within.
+func (e *encoder) fail(field, rule, got string) {
 	if e.err == nil {
-		e.err = err
+		e.err = &task.RuleError{Field: field, Rule: rule, Got: got}
 	}
+}
+
+// within adds the name of the table that the value of an error is in, or its name there.
+func (e *encoder) within(name string) {
+	if e.err != nil {
+		e.err.Field = join(name, e.err.Field)
+	}
+}
+
+// join returns the path of an inner field.
+func join(outer, inner string) string {
+	if inner == "" {
+		return outer
+	}
+	return outer + "." + inner
+}
+
+func size(n int) string {
+	if n == 1 {
+		return "1 byte"
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 func (e *encoder) byte(v byte) { e.b = append(e.b, v) }
@@ -100,10 +137,12 @@ func (e *encoder) end(begin int) {
 	binary.BigEndian.PutUint32(e.b[begin-4:], uint32(len(e.b)-begin)) //nolint:gosec // far below 2^32
 }
 
+const shortRule = "must have at most 255 bytes"
+
 // short appends a text with its length in one byte.
 func (e *encoder) short(name, v string) {
 	if len(v) > math.MaxUint8 {
-		e.fail(fmt.Errorf("%s has %d bytes; at most 255", name, len(v)))
+		e.fail(name, shortRule, size(len(v)))
 		return
 	}
 	e.byte(byte(len(v)))
@@ -113,7 +152,7 @@ func (e *encoder) short(name, v string) {
 // long appends bytes with their length in four.
 func (e *encoder) long(tag byte, v string) {
 	if len(v) > MaxProperties {
-		e.fail(fmt.Errorf("a header of %d bytes; at most %d", len(v), MaxProperties))
+		e.fail("", fmt.Sprintf("must have at most %d bytes", MaxProperties), size(len(v)))
 		return
 	}
 	e.byte(tag)
@@ -127,9 +166,13 @@ func (e *encoder) table(t map[string]any, depth int) {
 	}
 	begin := e.begin()
 	for _, key := range slices.Sorted(maps.Keys(t)) {
-		e.short("header's name", key)
-		e.value(t[key], depth)
-		if e.err != nil {
+		if len(key) > math.MaxUint8 {
+			e.fail("", "the name of an entry "+shortRule, size(len(key)))
+			return
+		}
+		e.short(key, key)
+		if e.value(t[key], depth); e.err != nil {
+			e.within(key)
 			return
 		}
 	}
@@ -141,8 +184,9 @@ func (e *encoder) array(a []any, depth int) {
 		return
 	}
 	begin := e.begin()
-	for _, v := range a {
+	for i, v := range a {
 		if e.value(v, depth); e.err != nil {
+			e.within(strconv.Itoa(i))
 			return
 		}
 	}
@@ -152,18 +196,18 @@ func (e *encoder) array(a []any, depth int) {
 // container reports whether a table or array keeps the limits.
 func (e *encoder) container(elements, depth int) bool {
 	if depth > maxDepth {
-		e.fail(errDeep)
+		e.fail("", fmt.Sprintf("headers must not nest deeper than %d", maxDepth), "more")
 	}
 	if elements > maxElements {
-		e.fail(errMany)
+		e.fail("", fmt.Sprintf("must have at most %d elements", maxElements), strconv.Itoa(elements))
 	}
 	return e.err == nil
 }
 
+// The errors of reading.
 var (
 	errDeep = fmt.Errorf("headers nest deeper than %d", maxDepth)
 	errMany = fmt.Errorf("a table or array of headers has more than %d elements", maxElements)
-	errType = errors.New("no AMQP type")
 )
 
 // value appends a tag and a value.
@@ -226,6 +270,6 @@ func (e *encoder) number(value any) {
 		e.byte('d')
 		e.int64(int64(math.Float64bits(v)))
 	default:
-		e.fail(fmt.Errorf("a header of Go type %T: %w", value, errType))
+		e.fail("", "must be of one of the types that task.AMQP lists", fmt.Sprintf("the Go type %T", value))
 	}
 }

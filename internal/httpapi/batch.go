@@ -98,6 +98,9 @@ func (b *batch) run() error {
 			if err == nil && wanted.Topic != b.r.topic {
 				err = fmt.Errorf("topic: must be %s, as in the path, or absent", b.r.topic)
 			}
+			if err == nil && wanted.AMQP != nil { // a single request can't have one either
+				err = errors.New("amqp: isn't taken over HTTP; producer load and producer pipe take it")
+			}
 			if err == nil {
 				b.r.client.bucket.wait(reading)
 			}

@@ -69,11 +69,13 @@ func TestABatchAnswersEachLine(t *testing.T) {
 {"verb":"schedule","id":"","in":"1h"}
 {"verb":"schedule","id":"c","topic":"mail","in":"1h"}
 not JSON
+{"verb":"schedule","id":"d","in":"1h","amqp":{"routing_key":"k"}}
 {"verb":"schedule","id":"last","in":"1h"}`))
 	check.OK(t, err)
 	want := []string{"1 schedule 200 <nil>", "2 schedule 412 not_found", "3 schedule 412 exists", "4 get 200 <nil>",
 		"6 reschedule 200 <nil>", "7 cancel 200 <nil>", "8 cancel 404 not_found", "9 schedule 422 invalid",
-		"10 schedule 400 bad_request", "11 <nil> 400 bad_request", "12 schedule 200 <nil>"}
+		"10 schedule 400 bad_request", "11 <nil> 400 bad_request", "12 schedule 400 bad_request",
+		"13 schedule 200 <nil>"}
 	check.Equal(t, "answers", len(answers), len(want))
 	for i, a := range answers {
 		got := fmt.Sprintf("%v %v %v %v", a["line"], a["verb"], a["status"], a["code"])
@@ -85,7 +87,7 @@ not JSON
 	check.Equal(t, "due", answers[4]["due"], any("2099-12-01T10:00:00.000Z"))
 	check.Equal(t, "payload", answers[3]["payload"], any(`{"n":1}`))
 	check.Equal(t, "field", answers[7]["field"], any("id"))
-	for id, want := range map[string]bool{"a": false, "b": false, "c": false, "last": true} {
+	for id, want := range map[string]bool{"a": false, "b": false, "c": false, "d": false, "last": true} {
 		if _, there := d.stored(id); there != want {
 			t.Errorf("%s stored: %v", id, there)
 		}

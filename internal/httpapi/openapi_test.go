@@ -152,6 +152,10 @@ func (d *document) fits(t *testing.T, what string, s schema, body map[string]any
 		is := map[string]string{"string": "string", "float64": "integer", "bool": "boolean",
 			"map[string]interface {}": "object"}[fmt.Sprintf("%T", value)]
 		p, found := s.Properties[name]
+		if object, isObject := value.(map[string]any); found && p.Ref != "" && isObject {
+			d.fits(t, what+" "+name, p, object)
+			continue
+		}
 		if !found || p.Type != is || p.Enum != nil && !slices.Contains(p.Enum, fmt.Sprint(value)) {
 			t.Errorf("openapi.yaml: %s: %s is %v, documented as %+v", what, name, value, p)
 		}

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 )
 
 // TestATaskIsScheduledReadMovedAndCancelled, each with the answer that says so.
@@ -49,6 +52,23 @@ func TestATaskIsScheduledReadMovedAndCancelled(t *testing.T) {
 		a.want(t, method, 404, "not_found")
 		check.Equal(t, "done", a.body["done"], any("no"))
 	}
+}
+
+// TestAMessageOfTheIntakeIsRead: routing key, properties, and headers with their types.
+func TestAMessageOfTheIntakeIsRead(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	_, err := d.tasks.Schedule(t.Context(), producer.Request{
+		Topic: fixture.Orders, ID: "o-1", When: producer.In(time.Hour),
+		AMQP: &task.AMQP{RoutingKey: "\xff", Properties: task.AMQPProperties{Priority: 3, AppID: "\xfe"},
+			Headers: map[string]any{"n": int16(7), "\xfd": nil}},
+	})
+	check.OK(t, err)
+	a := d.do("GET", path("o-1"), "")
+	a.want(t, "get", 200, nil)
+	check.Equal(t, "message", fmt.Sprint(a.body["amqp"]), "map[headers:map[n:map[type:int16 value:7]] "+
+		"headers_base64:map[/Q==:map[type:void]] properties:map[priority:3] properties_base64:map[app_id:/g==] "+
+		"routing_key: routing_key_base64:/w==]")
 }
 
 // TestAnIDMayHaveAnyCharacter: the path has it escaped.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/duefleet/duefleet/internal/amqpframe"
@@ -37,7 +36,7 @@ func asks(header string) bool {
 func checkNames(headers map[string]any) error {
 	var strange []string
 	for name := range headers {
-		if reserved(name) && !own(name) && !asks(name) {
+		if amqpmsg.Reserved(name) && !own(name) && !asks(name) {
 			strange = append(strange, name)
 		}
 	}
@@ -75,8 +74,8 @@ func restoreExpiration(m *amqpmsg.Message) error {
 		return nil
 	}
 	text, _ := text(value)
-	if _, err := strconv.ParseUint(text, 10, 32); err != nil {
-		return fmt.Errorf("header %s: must be text with a number of milliseconds below 2^32", HeaderExpiration)
+	if !amqpmsg.IsExpiration(text) {
+		return fmt.Errorf("header %s: %s", HeaderExpiration, amqpmsg.ExpirationRule)
 	}
 	m.Properties.Expiration = text
 	return nil
@@ -85,7 +84,7 @@ func restoreExpiration(m *amqpmsg.Message) error {
 // deliveredHeaders removes what was meant for duefleet and reverses the sign of a delay.
 func (d due) deliveredHeaders(headers map[string]any) {
 	for name := range headers {
-		if reserved(name) || brokerHeader(name) {
+		if amqpmsg.Reserved(name) || brokerHeader(name) {
 			delete(headers, name)
 		}
 	}
@@ -115,8 +114,3 @@ func negative(ms int64, published any) any {
 // brokerHeader reports whether a quorum queue adds a header to a message that it delivers
 // again. The client didn't publish it.
 func brokerHeader(name string) bool { return name == "x-delivery-count" || name == "x-acquired-count" }
-
-func reserved(name string) bool {
-	const prefix = task.ReservedHeaderPrefix
-	return len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix)
-}

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 )
 
 // The headers of a delivered message that was due within shortRound. They show a message
 // that goes round without end.
 const (
 	// HeaderHops is how often an intake took the message within shortRound after the last time.
-	HeaderHops = task.ReservedHeaderPrefix + "hops"
+	HeaderHops = amqpmsg.HeaderHops
 	// HeaderTaken is when an intake took the message, in Unix ms by the scanner's clock.
-	HeaderTaken = task.ReservedHeaderPrefix + "taken"
+	HeaderTaken = amqpmsg.HeaderTaken
 )
 
 const (

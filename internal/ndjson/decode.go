@@ -11,6 +11,7 @@ import (
 	"io"
 	"iter"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/task"
 )
@@ -82,6 +84,9 @@ type taskLine struct {
 	Expiration    given[string] `json:"expiration"`
 	CorrelationID given[string] `json:"correlation_id"`
 	ReplyTo       given[string] `json:"reply_to"`
+
+	// AMQP is an amqpmsg.View, in place of the message's other fields.
+	AMQP given[jsontext.Value] `json:"amqp"`
 }
 
 // fill sets the task of r, except for its topic.
@@ -93,16 +98,33 @@ func (f *taskLine) fill(r *Request) error {
 	if r.Options, err = f.options(); err != nil {
 		return err
 	}
+	if r.AMQP, err = f.amqp(); err != nil {
+		return err
+	}
 	payload, err := f.payload()
 	r.When = due
 	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.contentType(), f.headers()
 	return err
 }
 
+// amqp returns the line's message of an intake, nil without it.
+func (f *taskLine) amqp() (*task.AMQP, error) {
+	if !f.AMQP.ok {
+		return nil, nil
+	}
+	takes := []string{"id", "in", "at", "payload", "payload_base64", "amqp"}
+	for name, given := range fieldsOf(*f) {
+		if given && !slices.Contains(takes, name) {
+			return nil, fmt.Errorf("%s, amqp: only one of them may be given", name)
+		}
+	}
+	return amqpmsg.Parse(f.AMQP.value)
+}
+
 // contentType returns the line's content type. The default for a payload that is a JSON
-// value is application/json.
+// value is application/json, except with AMQP.
 func (f *taskLine) contentType() string {
-	if !f.ContentType.ok && f.Payload.value.json {
+	if !f.ContentType.ok && f.Payload.value.json && !f.AMQP.ok {
 		return "application/json"
 	}
 	return f.ContentType.value
@@ -279,6 +301,9 @@ func typeError(e *json.SemanticError) error {
 
 // fieldName returns the name, for messages, of the field at a JSON pointer (RFC 6901).
 func fieldName(p jsontext.Pointer) string {
+	if strings.HasPrefix(string(p), "/amqp/") {
+		return amqpmsg.Clip(strings.Join(slices.Collect(p.Tokens()), "."))
+	}
 	name := Clip(p.LastToken())
 	if p.Parent() == "/headers" {
 		return "header " + name

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/task"
@@ -24,6 +25,7 @@ type plainLine struct {
 	Headers     map[string]string `json:"headers"`
 	In          *string           `json:"in"`
 	At          any               `json:"at"`
+	AMQP        json.RawMessage   `json:"amqp"`
 }
 
 // payload returns the payload and its content type.
@@ -35,6 +37,9 @@ func (p plainLine) payload(t *testing.T) (payload, contentType string) {
 		check.OK(t, json.Unmarshal(p.Payload, &payload))
 	case len(p.Payload) > 0:
 		payload, contentType = string(p.Payload), "application/json"
+	}
+	if len(p.AMQP) > 0 {
+		contentType = ""
 	}
 	if p.ContentType != nil {
 		contentType = *p.ContentType
@@ -54,6 +59,9 @@ func seedLines() []string {
 		`null`,
 		`{"id":"o-1","in":"1m","color":"red"}`, `{"ID":"o-1","in":"1m"}`, `{"id":"o-1","in":"1m","headers":{"k":"","k":""}}`,
 		`{"id":"o-1","in":"1m","routing_key":"k","priority":9,"expiration":"1m","correlation_id":"c","reply_to":"q"}`,
+		`{"id":"o-1","in":"1m","payload":1,"amqp":{"routing_key_base64":"/w==","properties":{"priority":1},"headers":` +
+			`{"a":{"type":"array","value":[{"type":"float32","value":"NaN","nan":"7f800001"},{"type":"decimal","value":"1e-2"}]}}}}`,
+		`{"id":"o-1","in":"1m","amqp":{"headers":{"x":{"type":"table","value":{"t":{"type":"int8","value":1e2}}}}}}`,
 		`{"id":"o-1","in":"1m","priority":-1}`, `{"topic":"orders","id":"o-1","in":"1m"}`,
 		`{"topic":"mails","id":"o-1","in":"1m"}`, `{"topic":"","id":"o-1","in":"1m"}`,
 		`{"id":"o-1","in":"1m","headers":{"X-Duefleet-Due":"1"}}`, `{"id":"o-1","in":"1m","headers":{"CC":"q"}}`,
@@ -101,12 +109,20 @@ func FuzzLine(f *testing.F) {
 		check.OK(t, errors.Join(
 			task.CheckTopic(req.Topic), task.CheckID(req.ID), task.CheckPayload(req.Payload, 1000),
 			task.CheckContentType(req.ContentType), task.CheckHeaders(req.Headers), task.CheckOptions(req.Options),
-			task.CheckDue(dueOf(t, plain, now), now),
+			checkMessage(req.AMQP), task.CheckDue(dueOf(t, plain, now), now),
 		))
 		if !utf8.ValidString(req.ID) || strings.ContainsRune(req.ID, utf8.RuneError) && !strings.Contains(string(line), "\ufffd") && !strings.Contains(strings.ToLower(string(line)), `\ufffd`) {
 			t.Fatalf("ID %q was changed", req.ID)
 		}
 	})
+}
+
+// checkMessage checks the message of an intake, if there is one.
+func checkMessage(a *task.AMQP) error {
+	if a == nil {
+		return nil
+	}
+	return amqpmsg.Check(a)
 }
 
 // dueOf returns the due time of an accepted line.

@@ -56,6 +56,10 @@ func TestDecodeLine(t *testing.T) {
 			producer.Request{ID: "o-1", When: at, Options: task.Options{RoutingKey: "k", Priority: 255,
 				Expiration: 90 * time.Minute, CorrelationID: "c", ReplyTo: "q"}},
 		},
+		"a message of an intake": {
+			`{"id":"o-1","at":1796119200000,"payload":[1],"amqp":{"routing_key":"k","headers":{"n":{"type":"int8","value":1}}}}`,
+			producer.Request{ID: "o-1", When: at, Payload: []byte(`[1]`)},
+		},
 		"now":         {`{"id":"o-1","in":"0s"}`, producer.Request{ID: "o-1", When: producer.Now()}},
 		"the longest": {`{"id":"o-1","in":"36525d"}`, producer.Request{ID: "o-1", When: producer.In(36525 * 24 * time.Hour)}},
 		"the past":    {`{"id":"o-1","in":"-1h"}`, producer.Request{ID: "o-1", When: producer.In(-time.Hour)}},
@@ -65,6 +69,11 @@ func TestDecodeLine(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
+		}
+		if name == "a message of an intake" {
+			check.Equal(t, "message", fmt.Sprintf("%#v", *got.AMQP), fmt.Sprintf("%#v", task.AMQP{RoutingKey: "k",
+				Headers: map[string]any{"n": int8(1)}}))
+			got.AMQP = nil
 		}
 		test.want.Topic = "orders"
 		if g, w := fmt.Sprintf("%+v", got.Request), fmt.Sprintf("%+v", test.want); g != w {
@@ -153,23 +162,38 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id":"o-1","in":"1m","headers":{"":"1"}}`:               "header key: must be 1 to 128 bytes",
 		`{"id":"o-1","in":"1m","routing_key":"` + strings.Repeat("x", 256) +
 			`"}`: "routing_key: must be 0 to 255 bytes of valid UTF-8; got 256 bytes",
-		`{"id":"o-1","in":"1m","priority":256}`:                     "priority: must be 0 to 255; got 256",
-		`{"id":"o-1","in":"1m","priority":-1}`:                      "priority: must be 0 to 255; got -1",
-		`{"id":"o-1","in":"1m","priority":"1"}`:                     "priority: want a whole number, got a string",
-		`{"id":"o-1","in":"1m","priority":1.5}`:                     "priority: ",
-		`{"id":"o-1","in":"1m","expiration":60000}`:                 "expiration: want a string, got a number",
-		`{"id":"o-1","in":"1m","expiration":"soon"}`:                "expiration: want a duration",
-		`{"id":"o-1","in":"1m","expiration":"0s"}`:                  "expiration: must be 1ms or more",
-		`{"id":"o-1","in":"1m","expiration":"50d"}`:                 "expiration: must be 1ms to 1193h2m47.295s; got 1200h0m0s",
-		`{"id":"o-1","in":"1m","reply_to":"amq.rabbitmq.reply-to"}`: "reply_to: must be a queue that others can reach",
-		`{"id":"o-1","in":"36600d"}`:                                "due: must be at most 100 years ahead",
-		`{"id":"o-1","at":9223372036854775807}`:                     "due: must be at most 100 years ahead",
-		`{"id":"o-1","in":"36525d1ms"}`:                             "due: must be at most 100 years ahead",
-		`{"id":"o-1","in":"0"}`:                                     "in: want a duration with a unit",
-		`{"id":"o-1","in":"30us"}`:                                  "due: must be at least 1ms",
-		`{"id":"o-1","at":0}`:                                       "due: must be in 1971 or later",
-		`{"id":"o-1","at":"0"}`:                                     "due: must be in 1971 or later",
-		`{"id":"o-1","at":"0001-01-01T00:00:00Z"}`:                  "due: must be given",
+		`{"id":"o-1","in":"1m","priority":256}`:                                        "priority: must be 0 to 255; got 256",
+		`{"id":"o-1","in":"1m","priority":-1}`:                                         "priority: must be 0 to 255; got -1",
+		`{"id":"o-1","in":"1m","priority":"1"}`:                                        "priority: want a whole number, got a string",
+		`{"id":"o-1","in":"1m","priority":1.5}`:                                        "priority: ",
+		`{"id":"o-1","in":"1m","expiration":60000}`:                                    "expiration: want a string, got a number",
+		`{"id":"o-1","in":"1m","expiration":"soon"}`:                                   "expiration: want a duration",
+		`{"id":"o-1","in":"1m","expiration":"0s"}`:                                     "expiration: must be 1ms or more",
+		`{"id":"o-1","in":"1m","expiration":"50d"}`:                                    "expiration: must be 1ms to 1193h2m47.295s; got 1200h0m0s",
+		`{"id":"o-1","in":"1m","reply_to":"amq.rabbitmq.reply-to"}`:                    "reply_to: must be a queue that others can reach",
+		`{"id":"o-1","in":"1m","amqp":null}`:                                           "amqp: want a JSON object, got null",
+		`{"id":"o-1","in":"1m","amqp":[]}`:                                             "amqp: want an object",
+		`{"id":"o-1","in":"1m","amqp":{"headers":{"x":{"type":"int8","value":300}}}}`:  "amqp.headers.x.value: want a whole number of 8 bits",
+		`{"id":"o-1","in":"1m","amqp":{"headers":{"x":1,"x":2}}}`:                      "amqp.headers.x: given twice",
+		`{"id":"o-1","in":"1m","amqp":{"properties":{"priority":1},"properties":{}}}`:  "amqp.properties: given twice",
+		`{"id":"o-1","in":"1m","amqp":{"routing_key":"\ud83d"}}`:                       "half a surrogate pair",
+		`{"id":"o-1","in":"1m","amqp":{"properties":{"delivery_mode":3}}}`:             "amqp.properties.delivery_mode: must be 1 or 2; got 3",
+		`{"id":"o-1","in":"1m","amqp":{"headers":{"x-duefleet-due":{"type":"void"}}}}`: "amqp.headers.x-duefleet-due: must not begin",
+		`{"id":"o-1","in":"1m","amqp":{},"content_type":"a"}`:                          "content_type, amqp: only one of them",
+		`{"id":"o-1","in":"1m","amqp":{},"headers":{}}`:                                "headers, amqp: only one of them",
+		`{"id":"o-1","in":"1m","amqp":{},"routing_key":""}`:                            "routing_key, amqp: only one of them",
+		`{"id":"o-1","in":"1m","amqp":{},"priority":0}`:                                "priority, amqp: only one of them",
+		`{"id":"o-1","in":"1m","amqp":{},"expiration":"1m"}`:                           "expiration, amqp: only one of them",
+		`{"id":"o-1","in":"1m","amqp":{},"correlation_id":"c"}`:                        "correlation_id, amqp: only one of them",
+		`{"id":"o-1","in":"1m","amqp":{},"reply_to":"q"}`:                              "reply_to, amqp: only one of them",
+		`{"id":"o-1","in":"36600d"}`:                                                   "due: must be at most 100 years ahead",
+		`{"id":"o-1","at":9223372036854775807}`:                                        "due: must be at most 100 years ahead",
+		`{"id":"o-1","in":"36525d1ms"}`:                                                "due: must be at most 100 years ahead",
+		`{"id":"o-1","in":"0"}`:                                                        "in: want a duration with a unit",
+		`{"id":"o-1","in":"30us"}`:                                                     "due: must be at least 1ms",
+		`{"id":"o-1","at":0}`:                                                          "due: must be in 1971 or later",
+		`{"id":"o-1","at":"0"}`:                                                        "due: must be in 1971 or later",
+		`{"id":"o-1","at":"0001-01-01T00:00:00Z"}`:                                     "due: must be given",
 	} {
 		_, err := testDecoder().Decode([]byte(line))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -1,20 +1,16 @@
 package ndjson
 
 import (
-	"errors"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
-
-// ErrIntake is the error for a task that came through a topic's intake. A line has no
-// fields for its AMQP message.
-var ErrIntake = errors.New("came through the topic's intake: a line can't hold its AMQP message")
 
 // storedLine is a line that Decoder reads. Its fields are in the order of loadLine.
 type storedLine struct {
@@ -30,22 +26,20 @@ type storedLine struct {
 	Expiration    string            `json:"expiration,omitzero"`
 	CorrelationID string            `json:"correlation_id,omitzero"`
 	ReplyTo       string            `json:"reply_to,omitzero"`
+	AMQP          *amqpmsg.View     `json:"amqp,omitzero"`
 }
 
 // AppendLine appends a stored task to b, as a line with its line end, and returns the
 // result. Decoder reads the line as a request to store the same task: all that a request
-// can set is in it. withTopic adds the topic. The error is ErrIntake, or names text that
-// isn't valid UTF-8; then AppendLine returns b unchanged.
+// can set is in it. withTopic adds the topic. An error names text that isn't valid UTF-8;
+// then AppendLine returns b unchanged.
 func AppendLine(b []byte, s *producer.Stored, withTopic bool) ([]byte, error) {
-	if s.AMQP != nil {
-		return b, ErrIntake
-	}
 	line := storedLine{
 		ID: s.ID, At: duetime.Text(s.Due), ContentType: s.ContentType, Headers: s.Headers,
 		RoutingKey: s.Options.RoutingKey, Priority: s.Options.Priority,
-		CorrelationID: s.Options.CorrelationID, ReplyTo: s.Options.ReplyTo,
+		CorrelationID: s.Options.CorrelationID, ReplyTo: s.Options.ReplyTo, AMQP: amqpmsg.NewView(s.AMQP),
 	}
-	if s.ContentType == task.DefaultContentType {
+	if s.ContentType == task.DefaultContentType || s.AMQP != nil { // AMQP has a content type of its own
 		line.ContentType = ""
 	}
 	if withTopic {
