@@ -25,6 +25,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/verify"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -200,7 +201,7 @@ func (c *connection) print(cmd *cobra.Command, text string, value any) error {
 func advice(err error) string {
 	var unreachable *net.OpError
 	var unknownName *net.DNSError
-	var advised advisedError
+	var advised verify.AdvisedError
 	text := err.Error()
 	switch {
 	case errors.As(err, &advised):

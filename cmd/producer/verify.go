@@ -3,51 +3,26 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"strings"
+	"os"
+	"sync"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/internal/verify"
 	"github.com/duefleet/duefleet/task"
 )
 
-const (
-	verifyMostRate = 10_000
-	// verifyMostOutstanding limits the tasks that are scheduled and not delivered, because
-	// verify remembers each of them.
-	verifyMostOutstanding = 1_000_000
-	verifyDay             = 24 * time.Hour
-	// verifyLinger is how long verify still listens for repeats after the last delivery.
-	verifyLinger = time.Second
-	// verifyCleanup limits each step of the end: finding lost tasks, cancelling, deleting the
-	// queue.
-	verifyCleanup = time.Minute
-)
-
-// verifyFlags are the flags of the verb verify.
-type verifyFlags struct {
-	topic       string
-	rabbitmqURL string
-	exchange    string
-	shared      bool
-	rate        int
-	long        time.Duration
-	delay       time.Duration
-	wait        time.Duration
-	maxLate     time.Duration
-	payload     int
-}
+const verifyMostRate = 10_000
 
 func verifyCommand(conn *connection) *cobra.Command {
-	var flags verifyFlags
+	var cfg verify.Config
+	var rabbitmqURL string
 	cmd := &cobra.Command{
 		Use:   "verify TOPIC",
 		Short: "Tests an installation: schedules tasks, consumes them, and reports lost, early and repeated ones",
@@ -86,195 +61,109 @@ exceeded, and after Ctrl-C.`,
   producer verify verify --config config.yaml --rate 500 --for 10m
   producer verify verify --config config.yaml --max-late 1s -o json`,
 		Args: cli.TopicArgument,
-		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return verify(cmd, conn, &flags) }),
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return runVerify(cmd, conn, &cfg, rabbitmqURL) }),
 	}
 	f := cmd.Flags()
-	f.StringVar(&flags.topic, "topic", "", "the topic; the same as TOPIC")
-	f.StringVar(&flags.rabbitmqURL, "rabbitmq-url", "",
+	f.StringVar(&cfg.Topic, "topic", "", "the topic; the same as TOPIC")
+	f.StringVar(&rabbitmqURL, "rabbitmq-url", "",
 		"amqp or amqps URL of RabbitMQ (default rabbitmq.urls of the configuration, amqp://guest:guest@127.0.0.1:5672/)")
-	f.StringVar(&flags.exchange, "exchange", "", "the topic's exchange (default: read from the topic's settings)")
-	f.BoolVar(&flags.shared, "shared", false, "accept an exchange that sends the tasks to other queues, too")
-	f.IntVar(&flags.rate, "rate", 100, fmt.Sprintf("tasks to schedule per second, 1 to %d", verifyMostRate))
-	cli.DurationVar(f, &flags.long, "for", time.Minute, "how long to schedule, 1s to 24h")
-	cli.DurationVar(f, &flags.delay, "delay", 5*time.Second, "longest delay of a task, up to 24h")
-	cli.DurationVar(f, &flags.wait, "wait", time.Minute, "how long to wait for tasks after the last due time, up to 24h")
-	cli.DurationVar(f, &flags.maxLate, "max-late", 0, "fail if a task arrives later than this (default no limit)")
-	f.IntVar(&flags.payload, "payload-bytes", 100, "size of each payload in bytes, up to --max-payload")
+	f.StringVar(&cfg.Exchange, "exchange", "", "the topic's exchange (default: read from the topic's settings)")
+	f.BoolVar(&cfg.Shared, "shared", false, "accept an exchange that sends the tasks to other queues, too")
+	f.IntVar(&cfg.Rate, "rate", 100, fmt.Sprintf("tasks to schedule per second, 1 to %d", verifyMostRate))
+	cli.DurationVar(f, &cfg.Duration, "for", time.Minute, "how long to schedule, 1s to 24h")
+	cli.DurationVar(f, &cfg.Delay, "delay", 5*time.Second, "longest delay of a task, up to 24h")
+	cli.DurationVar(f, &cfg.Wait, "wait", time.Minute, "how long to wait for tasks after the last due time, up to 24h")
+	cli.DurationVar(f, &cfg.MaxLate, "max-late", 0, "fail if a task arrives later than this (default no limit)")
+	f.IntVar(&cfg.Payload, "payload-bytes", 100, "size of each payload in bytes, up to --max-payload")
 	return cmd
 }
 
-// check checks the values of the flags.
-func (f *verifyFlags) check(cmd *cobra.Command, maxPayload int) error {
-	if f.topic == "" && !cmd.Flags().Changed("topic") {
+// checkVerify checks the values of the flags.
+func checkVerify(cmd *cobra.Command, cfg *verify.Config, maxPayload int, rabbitmqURL string) error {
+	if cfg.Topic == "" && !cmd.Flags().Changed("topic") {
 		return cli.UsageError("name a topic")
 	}
-	if err := task.CheckTopic(f.topic); err != nil {
+	if err := task.CheckTopic(cfg.Topic); err != nil {
 		return err
 	}
-	if f.rate < 1 || f.rate > verifyMostRate {
-		return cli.UsageError(fmt.Sprintf("--rate %d: must be 1 to %d", f.rate, verifyMostRate))
+	if cfg.Rate < 1 || cfg.Rate > verifyMostRate {
+		return cli.UsageError(fmt.Sprintf("--rate %d: must be 1 to %d", cfg.Rate, verifyMostRate))
 	}
 	for _, limit := range []struct {
 		flag        string
 		value, from time.Duration
-	}{{"for", f.long, time.Second}, {"delay", f.delay, 0}, {"wait", f.wait, 0}, {"max-late", f.maxLate, 0}} {
-		if limit.value < limit.from || limit.value > verifyDay {
+	}{{"for", cfg.Duration, time.Second}, {"delay", cfg.Delay, 0}, {"wait", cfg.Wait, 0}, {"max-late", cfg.MaxLate, 0}} {
+		if limit.value < limit.from || limit.value > 24*time.Hour {
 			return cli.UsageError(fmt.Sprintf("--%s %v: must be %v to 24h", limit.flag, limit.value, limit.from))
 		}
 	}
-	if f.payload < 0 || f.payload > maxPayload {
-		return cli.UsageError(fmt.Sprintf("--payload-bytes %d: must be 0 to %d", f.payload, maxPayload))
+	if cfg.Payload < 0 || cfg.Payload > maxPayload {
+		return cli.UsageError(fmt.Sprintf("--payload-bytes %d: must be 0 to %d", cfg.Payload, maxPayload))
 	}
-	if most := float64(f.rate) * min(f.long, f.delay).Seconds(); most > verifyMostOutstanding {
+	if most := float64(cfg.Rate) * min(cfg.Duration, cfg.Delay).Seconds(); most > verify.MaxOutstanding {
 		return cli.UsageError(fmt.Sprintf("--rate %d with --delay %v: up to %.0f tasks would wait at once, more than %d; "+
-			"lower one of them", f.rate, f.delay, most, verifyMostOutstanding))
+			"lower one of them", cfg.Rate, cfg.Delay, most, verify.MaxOutstanding))
 	}
-	if f.rabbitmqURL == "" && !cmd.Flags().Changed("rabbitmq-url") {
+	if !cmd.Flags().Changed("rabbitmq-url") {
 		return nil
 	}
-	if _, err := amqpconn.Parse(f.rabbitmqURL, nil); err != nil {
+	if _, err := amqpconn.Parse(rabbitmqURL, nil); err != nil {
 		return cli.UsageError("--rabbitmq-url: " + err.Error())
 	}
 	return nil
 }
 
-// verification is one run of verify.
-type verification struct {
-	flags    *verifyFlags
-	client   *producer.Client
-	clock    *redisClock
-	queue    *verifyQueue
-	ledger   *verifyLedger
-	schedule *verifySchedule
-	began    time.Time
-}
-
-func verify(cmd *cobra.Command, conn *connection, flags *verifyFlags) (err error) {
-	if err := flags.check(cmd, conn.maxPayload); err != nil {
+func runVerify(cmd *cobra.Command, conn *connection, cfg *verify.Config, rabbitmqURL string) (err error) {
+	if err := checkVerify(cmd, cfg, conn.maxPayload, rabbitmqURL); err != nil {
 		return err
 	}
-	ctx := cmd.Context()
 	server := conn.server(cmd)
-	options, err := server.Options(nil)
+	if cfg.Options, err = server.Options(nil); err != nil {
+		return err
+	}
+	cfg.Prefix, cfg.RabbitMQ = server.Prefix, conn.settings.RabbitMQ
+	if rabbitmqURL != "" {
+		cfg.RabbitMQ.URLs, cfg.RabbitMQ.URLsFile = []string{rabbitmqURL}, ""
+	}
+	if cfg.Client, err = conn.open(cmd); err != nil {
+		return err
+	}
+	defer cfg.Client.Close()
+	test, err := verify.New(*cfg)
 	if err != nil {
 		return err
 	}
-	store, closeStore, err := shard.Open(nil, options, server.Prefix, 0)
-	if err != nil {
-		return err
+	shown, hide := context.WithCancel(cmd.Context())
+	var bar sync.WaitGroup
+	bar.Go(func() { showVerify(shown, cmd.ErrOrStderr(), test, int64(cfg.Duration.Seconds()*float64(cfg.Rate))) })
+	report, failure := test.Run(cmd.Context())
+	hide()
+	bar.Wait()
+	if report == nil {
+		return failure
 	}
-	defer func() { err = errors.Join(err, closeStore()) }()
-	exchange, err := findExchange(ctx, store, server.Prefix, flags)
-	if err != nil {
-		return err
-	}
-	client, err := conn.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	v := verification{flags: flags, client: client, clock: newRedisClock(store.Client(ctx)), began: time.Now()}
-	if err := v.clock.sample(ctx); err != nil {
-		return err
-	}
-	run := fmt.Sprintf("%d-%08x", time.Now().Unix(), rand.Uint32())
-	v.ledger = newVerifyLedger("verify-" + run + "-")
-	v.queue, err = newVerifyQueue(conn, flags, exchange, "duefleet.verify."+run, v.arrived)
-	if err != nil {
-		return err
-	}
-	v.schedule = newVerifySchedule(&v)
-	first, err := v.queue.begin(ctx)
-	if err != nil {
-		return err
-	}
-	failure := v.run(ctx, first, cmd.ErrOrStderr())
-	report := v.end(ctx, failure != nil)
-	if err := conn.print(cmd, report.text(), report); err != nil {
-		return err
-	}
-	return report.verdict(failure, flags.maxLate)
+	return cmp.Or(conn.print(cmd, report.Text(), report), failure)
 }
 
-// run schedules the tasks and waits for them. It returns why it ended early: ctx, or an
-// error of scheduling.
-func (v *verification) run(ctx context.Context, first *verifySession, bar io.Writer) error {
-	// The goroutines end after the scheduling, also if ctx ends.
-	background, halt := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{}, 3)
-	for _, work := range []func(){
-		func() { v.clock.run(background) },
-		func() { v.queue.run(background, first) },
-		func() { v.show(background, bar) },
-	} {
-		go func() { work(); ended <- struct{}{} }()
+// showVerify draws a progress bar on a terminal until ctx ends. all is about the number of
+// tasks.
+func showVerify(ctx context.Context, out io.Writer, test *verify.Test, all int64) {
+	if !cli.OnTerminal(os.Stderr) {
+		return
 	}
-	err := v.schedule.run(ctx)
-	if err == nil {
-		err = v.await(ctx)
-	}
-	halt()
-	for range cap(ended) {
-		<-ended
-	}
-	return err
-}
-
-// await waits until all tasks are delivered, at most for --wait after the last due time.
-func (v *verification) await(ctx context.Context) error {
-	tick := time.NewTicker(20 * time.Millisecond)
+	bar := progressbar.NewOptions64(all, progressbar.OptionSetWriter(out), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetWidth(10), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))
+	defer func() { _ = bar.Finish() }() // it only draws
+	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.Now().Add(v.schedule.untilLast() + v.flags.wait)
-	var complete time.Time
-	for time.Now().Before(limit) {
-		if v.ledger.left() > 0 {
-			complete = time.Time{}
-		} else if complete.IsZero() {
-			complete = time.Now()
-		} else if time.Since(complete) >= verifyLinger {
-			return nil
-		}
+	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return
 		case <-tick.C:
+			scheduled, delivered, outstanding := test.Progress()
+			bar.Describe(fmt.Sprintf("%d scheduled, %d delivered, %d outstanding", scheduled, delivered, outstanding))
+			_ = bar.Set64(min(delivered, all))
 		}
 	}
-	return nil
-}
-
-// end looks for lost tasks, cancels what is stored, deletes the queue, and returns the report.
-func (v *verification) end(ctx context.Context, early bool) *verifyReport {
-	seconds := time.Since(v.began).Seconds()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), verifyCleanup)
-	defer cancel()
-	r := v.report(seconds)
-	r.Interrupted = early
-	if !early {
-		r.find(ctx, v)
-	}
-	r.Cleanup = cmp.Or(v.cancel(ctx, r), v.queue.remove(ctx))
-	return r
-}
-
-// cancel cancels the tasks of this run that are stored. It returns what the operator must
-// do, "" for nothing.
-func (v *verification) cancel(ctx context.Context, r *verifyReport) (left string) {
-	if wait := time.Until(v.schedule.uncertainUntil); wait > 0 {
-		time.Sleep(wait) // then no lost call can store a task any more
-	}
-	m, err := v.client.CancelMatching(ctx, producer.Matching{Topic: v.flags.topic, Prefix: v.ledger.prefix})
-	r.Cancelled = m.Changed
-	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
-		return fmt.Sprintf("tasks of this run may remain (%s): producer cancel %s --id-prefix %s",
-			cli.OneLine(err.Error()), v.flags.topic, v.ledger.prefix)
-	}
-	return ""
-}
-
-// verifyRefused reports whether an error of Redis stays until somebody changes something.
-func verifyRefused(err error) bool {
-	text := err.Error()
-	return errors.Is(err, task.ErrInvalid) || errors.Is(err, task.ErrUnknownTopic) ||
-		strings.Contains(text, "NOPERM") || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOAUTH")
 }

@@ -15,10 +15,10 @@ type Lateness map[int]int64
 // tasks count in the last bucket.
 const LatenessBuckets = 120
 
-const (
-	firstBound       = 250 * time.Microsecond
-	bucketsPerDouble = 4
-)
+// LatenessPerDouble is the number of buckets after which the bound has doubled.
+const LatenessPerDouble = 4
+
+const firstBound = 250 * time.Microsecond
 
 // LatenessBucket returns the bucket of a task that was this late. Early tasks are in the
 // first.
@@ -26,13 +26,13 @@ func LatenessBucket(late time.Duration) int {
 	if late <= firstBound {
 		return 0
 	}
-	i := math.Ceil(bucketsPerDouble * math.Log2(float64(late)/float64(firstBound)))
+	i := math.Ceil(LatenessPerDouble * math.Log2(float64(late)/float64(firstBound)))
 	return min(int(i), LatenessBuckets-1)
 }
 
-// latenessBound returns the upper bound of a bucket.
-func latenessBound(bucket int) time.Duration {
-	return time.Duration(float64(firstBound) * math.Exp2(float64(bucket)/bucketsPerDouble))
+// LatenessBound returns the upper bound of a bucket. The last one holds later tasks, too.
+func LatenessBound(bucket int) time.Duration {
+	return time.Duration(float64(firstBound) * math.Exp2(float64(bucket)/LatenessPerDouble))
 }
 
 // Plus returns the sum of both.
@@ -55,7 +55,7 @@ func (l Lateness) Quantile(q float64) time.Duration {
 	}
 	for bucket := range LatenessBuckets {
 		if seen += l[bucket]; seen > 0 && float64(seen) >= q*float64(total) {
-			return latenessBound(bucket)
+			return LatenessBound(bucket)
 		}
 	}
 	return 0
