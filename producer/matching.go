@@ -42,7 +42,7 @@ type Matching struct {
 	// flood consumers. Defaults to 0: no limit.
 	Rate int
 	// Progress, if not nil, is called before the first change and after each batch of up
-	// to 100 tasks. The call waits for it. A dry run doesn't call it.
+	// to 50 tasks. The call waits for it. A dry run doesn't call it.
 	Progress func(Matched)
 	// Resume is Matched.Resume of an interrupted call. A task that this call moved isn't
 	// moved again, unless it was stored again since. Defaults to none.
@@ -71,8 +71,8 @@ type Matched struct {
 // CancelMatching removes the selected tasks, in any state. Each one is cancelled with the
 // promises of Cancel. A task that is stored again during the call may be removed as well.
 //
-// The call changes batches of up to 100 tasks, one at a time, also while the shard count
-// changes. Config.Timeout doesn't limit it. It may be interrupted: what was changed stays so,
+// The call changes batches of up to 50 tasks, one at a time, with pauses for deliveries, also
+// while the shard count changes. Config.Timeout doesn't limit it. It may be interrupted: what was changed stays so,
 // and the same call goes on with the rest. It holds 8 bytes of memory for each task that it
 // looks at.
 //

@@ -65,7 +65,10 @@ func ReadOp(text string) (shard.Op, error) {
 const (
 	// batchTasks is how many tasks are changed at once. There is one batch at a time, so
 	// that a change leaves Redis to others.
-	batchTasks = 100
+	batchTasks = 50
+	// idleShare is how much longer than a batch the pause after it is, if there is no rate. So
+	// two thirds of the time are left for deliveries.
+	idleShare = 2
 	// steps is how many batches per second share a rate.
 	steps = 10
 )
@@ -251,7 +254,7 @@ func (w *work) flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	some := w.batch
+	some, began := w.batch, time.Now()
 	w.batch = nil
 	var stop error
 	for i, err := range w.change(ctx, some) {
@@ -267,6 +270,9 @@ func (w *work) flush(ctx context.Context) error {
 		}
 	}
 	w.progress(w.counts)
+	if w.Rate == 0 {
+		retry.Sleep(ctx, idleShare*time.Since(began))
+	}
 	switch {
 	case stop != nil:
 		return stop

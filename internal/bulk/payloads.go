@@ -10,7 +10,7 @@ import (
 )
 
 // MostPayloads is how many payloads Payloads reads at once.
-const MostPayloads = batchTasks
+const MostPayloads = 100
 
 // Payloads returns the payloads of up to MostPayloads stored tasks, by ID. A task that isn't
 // stored any more, or whose record can't be read, is missing.

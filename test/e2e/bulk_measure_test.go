@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
 )
@@ -21,7 +23,13 @@ func TestMeasureBulk(t *testing.T) { //nolint:paralleltest // it has the machine
 	w.tap = lateness.note
 	w.start(3)
 	w.consume("orders.due")
-	client := w.library()
+	client, err := producer.New(producer.Config{
+		Options: &redis.UniversalOptions{Addrs: []string{w.settings.RedisAddr}}, Prefix: w.settings.RedisPrefix,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
 	for from := 0; from < others; from += 1000 {
 		var batch []producer.Request
 		for i := range 1000 {
@@ -35,8 +43,8 @@ func TestMeasureBulk(t *testing.T) { //nolint:paralleltest // it has the machine
 			}
 		}
 	}
-	const step = 2 * time.Millisecond
-	w.schedule(orders("orders", "n", int(6*time.Minute/step), time.Now().Add(10*time.Second), step, 0)...)
+	const long = 3 * time.Minute
+	w.schedule(orders("orders", "n", int(long/(2*time.Millisecond)), time.Now().Add(10*time.Second), long, 0)...)
 	w.stays(15*time.Second, func() bool { return true })
 	for round := range rounds {
 		lateness.begin(fmt.Sprint("without ", round))
