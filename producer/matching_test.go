@@ -226,14 +226,14 @@ func TestMatchingResumes(t *testing.T) {
 		}
 	}}
 	got, err := c.ShiftMatching(ctx, m, time.Hour)
-	if !errors.Is(err, context.Canceled) || got.Changed != 200 || got.Resume != resume ||
-		!slices.Equal(seen, []int64{0, 100, 200}) {
+	if !errors.Is(err, context.Canceled) || got.Changed != 100 || got.Resume != resume ||
+		!slices.Equal(seen, []int64{0, 50, 100}) {
 		t.Fatalf("%+v, %v; progress %v", got, err, seen)
 	}
 	m.Resume = resume
 	got, err = c.ShiftMatching(f.ctx(), m, time.Hour)
 	f.ok(err)
-	equal(t, "the second call", counts(got), "350 150 200")
+	equal(t, "the second call", counts(got), "350 250 100")
 	for _, id := range ids {
 		s, err := c.Get(f.ctx(), orders, id)
 		f.ok(err)
