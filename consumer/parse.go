@@ -54,6 +54,7 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 	if in.err != nil {
 		return task.Task{}, in.err
 	}
+	t.Series, _ = d.Headers[task.HeaderSeries].(string)
 	if id != "" {
 		t.ID, t.Options, t.AMQP = id, task.Options{}, asPublished(&d, fieldOr(&in, task.HeaderRoutingKey, ""))
 	}
@@ -157,5 +158,6 @@ func ownHeaders(table amqp.Table) map[string]string {
 
 func isReserved(key string) bool {
 	return strings.HasPrefix(key, task.ReservedHeaderPrefix) || key == shard.HeaderNext ||
+		key == task.HeaderSeries ||
 		strings.HasPrefix(key, "x-first-death-") || strings.HasPrefix(key, "x-last-death-")
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -70,7 +69,21 @@ func (s *store) begin(ctx context.Context, t *task.Task, next bool) (shard.Dispo
 	if !s.remembers() && t.Attempt == 1 && !next {
 		return shard.Run, nil
 	}
+	if over, err := s.seriesOver(ctx, t); over || err != nil {
+		return shard.Over, err
+	}
 	return s.Topic(t.Topic).CheckDelivery(ctx, delivered(t), max(s.window, 0))
+}
+
+// seriesOver reports whether t is a run of a recurring task that was cancelled since.
+func (s *store) seriesOver(ctx context.Context, t *task.Task) (bool, error) {
+	if t.Series == "" {
+		return false, nil
+	}
+	of := delivered(t)
+	of.ID = t.Series
+	found, err := s.Topic(t.Topic).CheckDelivery(ctx, of, 0)
+	return found == shard.Over, err
 }
 
 func delivered(t *task.Task) shard.Delivered {
@@ -116,6 +129,9 @@ type permit struct {
 
 // allow asks whether f may follow the delivery of t, and when it is due.
 func (s *store) allow(ctx context.Context, t *task.Task, f following) (at permit, err error) {
+	if over, err := s.seriesOver(ctx, t); over || err != nil {
+		return permit{}, err
+	}
 	var next int64
 	if !f.park {
 		now, err := s.Now(ctx)
@@ -159,14 +175,14 @@ func (f following) mark(t *task.Task, at permit) string {
 // body returns the body of f's record: t's with f's payload and mark. A message of the
 // intake stays one.
 func (f following) body(t *task.Task, at permit) ([]byte, error) {
-	mark := f.mark(t, at)
-	if t.AMQP != nil {
-		return amqpmsg.Encode(amqpmsg.Message{RoutingKey: t.AMQP.RoutingKey, Properties: t.AMQP.Properties,
-			Headers: marked[any](t.AMQP.Headers, mark), Body: f.payload})
-	}
-	next := *t
+	mark, next := f.mark(t, at), *t
 	next.Payload, next.Headers = f.payload, marked(t.Headers, mark)
-	return shard.EncodeBody(&next), nil
+	if t.AMQP != nil {
+		marked := task.AMQP{RoutingKey: t.AMQP.RoutingKey, Properties: t.AMQP.Properties,
+			Headers: marked[any](t.AMQP.Headers, mark)}
+		next.AMQP = &marked
+	}
+	return shard.Encode(&next)
 }
 
 // marked returns headers with a mark, in a copy; mark "" adds none.

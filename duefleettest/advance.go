@@ -1,6 +1,7 @@
 package duefleettest
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -34,7 +35,9 @@ const (
 
 // Delivery is one delivery that Advance made.
 type Delivery struct {
-	Topic, ID string
+	Topic string
+	// ID of the task; of a run of a recurring task, task.RunID.
+	ID string
 	// Due is when the task was due. The clock stood at this time while the handler ran.
 	Due time.Time
 	// Attempt is the number of the attempt, from 1.
@@ -136,21 +139,32 @@ func (f *Fleet) deliver(topic *shard.Topic) (made []Delivery, err error) {
 		return nil, fmt.Errorf("topic %s, ID %q: %w", topic.Name(), bad.ID, bad.Err)
 	}
 	for _, claimed := range batch.Tasks {
-		if _, err := place.Settle(ctx, []shard.Lease{{ID: claimed.ID, Token: claimed.Token}}); err != nil {
+		if err := f.settle(ctx, place, &claimed); err != nil {
 			return nil, err
 		}
-		if n := f.later(&claimed.Task); n > repeats {
+		t := shard.RunOf(claimed.Task)
+		if n := f.later(&t); n > repeats {
 			return nil, fmt.Errorf("topic %s, ID %q: each of %d deliveries scheduled the next for now, without end",
-				claimed.Topic, claimed.ID, n)
+				t.Topic, t.ID, n)
 		}
-		outcome, err := f.handle(claimed.Task)
+		outcome, err := f.handle(t)
 		if err != nil {
-			return nil, fmt.Errorf("topic %s, ID %q: %w", claimed.Topic, claimed.ID, err)
+			return nil, fmt.Errorf("topic %s, ID %q: %w", t.Topic, t.ID, err)
 		}
-		made = append(made, Delivery{Topic: claimed.Topic, ID: claimed.ID, Due: claimed.Due.UTC(),
-			Attempt: claimed.Attempt, Outcome: outcome, Err: f.handled})
+		made = append(made, Delivery{Topic: t.Topic, ID: t.ID, Due: t.Due.UTC(), Attempt: t.Attempt, Outcome: outcome,
+			Err: f.handled})
 	}
 	return made, nil
+}
+
+// settle settles a claimed task, or makes the next run of a recurring one due.
+func (f *Fleet) settle(ctx context.Context, place shard.Shard, claimed *shard.Claimed) (err error) {
+	if claimed.Recurrence != nil {
+		_, err = place.Advance(ctx, []shard.Advance{claimed.Advance(f.Now())})
+	} else {
+		_, err = place.Settle(ctx, []shard.Lease{{ID: claimed.ID, Token: claimed.Token}})
+	}
+	return err
 }
 
 // grace is how long a delivery may take after the timeouts of its handler and of OnParked.

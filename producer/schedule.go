@@ -37,8 +37,12 @@ type Request struct {
 	Topic string
 	// ID of the task within its topic: 1 to 255 bytes of valid UTF-8.
 	ID string
-	// When the task is due: Now, In or At. Required.
+	// When the task is due: Now, In or At. Required, except with Recurrence.
 	When When
+	// Recurrence makes the task recur: see Every and Cron. When is then its first run, and
+	// the zero When stands for the first time of the rule, counted from now. The ID has at
+	// most task.MaxRecurringID bytes. Defaults to none.
+	Recurrence *task.Recurrence
 	// Payload is delivered byte for byte, at most Config.MaxPayload.
 	Payload []byte
 	// ContentType of the payload. Defaults to application/octet-stream.
@@ -82,7 +86,8 @@ type Request struct {
 // maxPayload is in bytes. Schedule makes the same check, with Redis's clock as now; call
 // Check to know earlier.
 func (r *Request) Check(maxPayload int, now time.Time) error {
-	return cmp.Or(r.check(maxPayload), task.CheckWhen(r.When, now))
+	first := *r
+	return cmp.Or(r.check(maxPayload), first.begin(now), task.CheckWhen(first.When, now))
 }
 
 // check makes the checks that need no clock.
@@ -90,12 +95,13 @@ func (r *Request) check(maxPayload int) error {
 	return cmp.Or(
 		task.CheckTopic(r.Topic),
 		task.CheckID(r.ID),
+		r.checkRecurrence(),
 		task.CheckPayload(r.Payload, maxPayload),
 		task.CheckContentType(r.ContentType),
 		task.CheckHeaders(r.Headers),
 		task.CheckOptions(r.Options),
 		r.checkAMQP(),
-		r.When.Check(),
+		r.checkGiven(),
 		r.checkConditions(),
 	)
 }
@@ -137,7 +143,7 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 	defer cancel()
 	now, err := c.now(ctx)
 	if err == nil {
-		err = task.CheckWhen(r.When, now)
+		err = cmp.Or(r.begin(now), task.CheckWhen(r.When, now))
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -169,8 +175,9 @@ func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result 
 	defer span.endBatch(results)
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
+	requests, begun := c.begin(ctx, requests)
 	good := c.good(ctx, results, func(i int) (When, error) {
-		return requests[i].When, requests[i].check(c.maxPayload)
+		return requests[i].When, cmp.Or(requests[i].check(c.maxPayload), begun[i])
 	})
 	named := traceHeaders(ctx)
 	for len(good) > 0 {
@@ -245,17 +252,12 @@ func (c *Client) scheduleRound(
 // entry returns the request as it is stored, with the trace headers in named. An error means
 // that AMQP was changed during the call.
 func (r *Request) entry(named map[string]string) (shard.Entry, error) {
-	entry := shard.Entry{ID: r.ID, When: r.When, IfAbsent: r.IfAbsent, IfPresent: r.IfPresent}
-	if r.AMQP != nil {
-		body, err := amqpmsg.Encode(amqpmsg.Message{RoutingKey: r.AMQP.RoutingKey, Properties: r.AMQP.Properties,
-			Headers: r.AMQP.Headers, Body: r.Payload})
-		entry.Body = body
-		return entry, err
+	t := task.Task{ContentType: r.ContentType, Options: r.Options, Payload: r.Payload, Recurrence: r.Recurrence, AMQP: r.AMQP}
+	if r.AMQP == nil {
+		t.Headers = withTrace(r.Headers, named)
 	}
-	entry.Body = shard.EncodeBody(&task.Task{
-		ContentType: r.ContentType, Headers: withTrace(r.Headers, named), Options: r.Options, Payload: r.Payload,
-	})
-	return entry, nil
+	body, err := shard.Encode(&t)
+	return shard.Entry{ID: r.ID, When: r.When, IfAbsent: r.IfAbsent, IfPresent: r.IfPresent, Body: body}, err
 }
 
 // checkAMQP checks the rules for AMQP.

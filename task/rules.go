@@ -63,6 +63,9 @@ const (
 	// HeaderUserID is a string: the user-id of a message that came through an intake, if it
 	// isn't the user with whom the scanner connects. Such a message has no user-id.
 	HeaderUserID = ReservedHeaderPrefix + "user-id"
+	// HeaderSeries is a string: Task.Series. Only runs of recurring tasks have it. It has no
+	// reserved prefix, so that older scanners and consumers pass it on.
+	HeaderSeries = "duefleet-series"
 )
 
 // CheckTopic returns a RuleError unless topic is 1 to 64 of A-Z a-z 0-9 . _ -.

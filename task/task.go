@@ -42,6 +42,11 @@ type Task struct {
 	Options Options
 	// Payload is delivered byte for byte; see CheckPayload.
 	Payload []byte
+	// Recurrence is the rule of a recurring task; nil for every other task, and for a run.
+	Recurrence *Recurrence
+	// Series is the ID of the recurring task of which this task is a run. The run's own ID
+	// is RunID's. It is "" for every other task.
+	Series string
 	// AMQP is the message of a task that came through the topic's intake; nil for every
 	// other task. A task with it has neither Headers nor Options: they are in AMQP, as is
 	// the content type that the message has.

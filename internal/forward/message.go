@@ -12,7 +12,7 @@ import (
 
 const (
 	// ownHeaders is the largest number of duefleet's own headers on a message.
-	ownHeaders = 9
+	ownHeaders = 10
 	appID      = "duefleet"
 	// firstAttempt is the number of the first attempt; a lean message omits it.
 	firstAttempt = 1
@@ -123,6 +123,9 @@ func setOwn(headers amqp.Table, t *task.Task, lean bool) {
 		headers[task.HeaderFirstDue] = t.FirstDue.UnixMilli()
 	}
 	headers[task.HeaderScheduled] = t.Scheduled.UnixMilli()
+	if t.Series != "" {
+		headers[task.HeaderSeries] = t.Series
+	}
 	if !lean || t.Attempt != firstAttempt {
 		headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
 	}

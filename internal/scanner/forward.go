@@ -43,7 +43,7 @@ func (d *delivery) publish(ctx context.Context) {
 	for i := range messages {
 		claimed := &d.batch.Tasks[i]
 		items[i] = item{d, claimed, bytesOf(d.batch.Tasks[i : i+1])}
-		messages[i] = forward.Message{Task: claimed.Task, Owner: &items[i], Deadline: deadline}
+		messages[i] = forward.Message{Task: shard.RunOf(claimed.Task), Owner: &items[i], Deadline: deadline}
 		batch[i] = &messages[i]
 	}
 	defer t.window.free(0, len(batch), 0)
@@ -84,21 +84,43 @@ func (i *item) Resolved(r forward.Result) (freed int) {
 	if r.Outcome == forward.Confirmed {
 		i.confirmed(r)
 		span.end(i, r, false)
-		t.settler.settle(i.delivery.shard, i.lease())
+		if i.claimed.Recurrence != nil {
+			t.settler.advance(i.delivery.shard, i.claimed.Advance(i.delivery.clock(time.Now())))
+		} else {
+			t.settler.settle(i.delivery.shard, i.lease())
+		}
 		return i.bytes
 	}
 	t.metrics.Released.Inc()
 	back := i.released(r)
 	span.end(i, r, back.Park)
-	t.settler.release(i.delivery.shard, back)
+	if back.Park && i.claimed.Recurrence != nil {
+		t.settler.parkRun(i.delivery.shard, i.parked(back))
+	} else {
+		t.settler.release(i.delivery.shard, back)
+	}
 	return i.bytes
+}
+
+// clock returns a time by Redis's clock.
+func (d *delivery) clock(now time.Time) time.Time { return d.batch.Now.Add(now.Sub(d.heard)) }
+
+// parked returns how to park a run of a recurring task: as a task of its own.
+func (i *item) parked(back shard.Release) parkedRun {
+	run := shard.RunOf(i.claimed.Task)
+	body, _ := shard.Encode(&run) // it was decoded before
+	advance := i.claimed.Advance(i.delivery.clock(time.Now()))
+	advance.Parked = true
+	return parkedRun{advance: advance, requeue: shard.Requeue{
+		ID: run.ID, Op: shard.NewOp(), Due: run.Due.UnixMilli(), Attempt: run.Attempt, Park: true, Attempts: run.Attempt,
+		Scheduled: run.Scheduled.UnixMilli(), Reason: back.Reason, Body: body,
+	}}
 }
 
 // confirmed counts a task that the broker confirmed.
 func (i *item) confirmed(r forward.Result) {
 	t, now := i.delivery.topic, time.Now()
-	at := i.delivery.batch.Now.Add(now.Sub(i.delivery.heard)) // by Redis's clock
-	late := at.Sub(i.claimed.Due)
+	late := i.delivery.clock(now).Sub(i.claimed.Due)
 	t.metrics.Forwarded(late)
 	t.minute.forwarded(now, late)
 	t.metrics.Confirm.Observe(r.Elapsed.Seconds())
@@ -113,6 +135,9 @@ func (i *item) confirmed(r forward.Result) {
 func (i item) forget(r forward.Result) {
 	switch r.Outcome {
 	case forward.Confirmed, forward.Returned, forward.Refused:
+		if i.claimed.Recurrence != nil {
+			return // the run may be parked
+		}
 		i.claimed.Payload, r.Message.Task.Payload = nil, nil
 		i.claimed.AMQP, r.Message.Task.AMQP = nil, nil
 	default:

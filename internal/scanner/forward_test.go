@@ -66,7 +66,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 		t.Fatalf("room for %+v, %v", got, err)
 	}
 	failed := make(chan struct{}, 1000)
-	s := newSettler(orders, w, func(_ string, err error) {
+	s := newSettler(orders, nil, w, func(_ string, err error) {
 		if err == nil {
 			return
 		}
@@ -202,7 +202,7 @@ func TestSettlementsGather(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t)
 	tried := make(chan string, 10)
-	s := newSettler(b.topic.store, newBudget(1<<20).window(4*8), func(operation string,
+	s := newSettler(b.topic.store, nil, newBudget(1<<20).window(4*8), func(operation string,
 		err error) {
 		tried <- fmt.Sprint(operation, err)
 	})

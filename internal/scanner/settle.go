@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
 )
@@ -17,6 +18,7 @@ import (
 // window, which stops claims and so bounds the memory.
 type settler struct {
 	store  *shard.Topic
+	router *router.Router // for runs that are parked
 	window *window
 	tried  func(operation string, err error) // called with the outcome of each attempt
 
@@ -49,13 +51,22 @@ type job struct {
 type settlement struct {
 	settle  []shard.Lease
 	release []shard.Release
+	park    []parkedRun
+	advance []shard.Advance
 	retry   retry.Backoff
 	rest    time.Time // not before it: the last attempt failed
 }
 
-func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
+// parkedRun is a run of a recurring task that the broker didn't accept. It is stored as a
+// parked task of its own, before the recurring task goes on.
+type parkedRun struct {
+	requeue shard.Requeue
+	advance shard.Advance
+}
+
+func newSettler(t *shard.Topic, tasks *router.Router, w *window, tried func(string, error)) *settler {
 	return &settler{
-		store: t, window: w, tried: tried,
+		store: t, router: tasks, window: w, tried: tried,
 		pending: map[int]*settlement{}, under: map[int]bool{}, queues: map[string]*queue{},
 		kicked: wake.NewSignal(), hurried: wake.NewSignal(), idle: make(chan struct{}),
 	}
@@ -69,6 +80,16 @@ func (s *settler) settle(at int, l shard.Lease) {
 // release makes the release of a task pending.
 func (s *settler) release(at int, r shard.Release) {
 	s.add(at, func(p *settlement) { p.release = append(p.release, r) })
+}
+
+// advance makes the settlement of a recurring task's run pending.
+func (s *settler) advance(at int, a shard.Advance) {
+	s.add(at, func(p *settlement) { p.advance = append(p.advance, a) })
+}
+
+// parkRun makes the parking of a recurring task's run pending.
+func (s *settler) parkRun(at int, run parkedRun) {
+	s.add(at, func(p *settlement) { p.park = append(p.park, run) })
 }
 
 // add adds a task to what is pending for a shard.
@@ -214,6 +235,23 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 			return
 		}
 		s.window.free(len(p.release), 0, 0)
+		p.release = nil
+	}
+	for len(p.park) > 0 {
+		_, err := s.router.Requeue(ctx, p.park[0].requeue)
+		if s.tried("release", err); err != nil {
+			s.again(at, p)
+			return
+		}
+		p.advance, p.park = append(p.advance, p.park[0].advance), p.park[1:]
+	}
+	if len(p.advance) > 0 {
+		_, err := s.store.Shard(at).Advance(ctx, p.advance)
+		if s.tried("settle", err); err != nil {
+			s.again(at, p)
+			return
+		}
+		s.window.free(len(p.advance), 0, 0)
 	}
 }
 
@@ -226,6 +264,8 @@ func (s *settler) again(at int, p *settlement) {
 	newer := s.of(at)
 	newer.settle = append(newer.settle, p.settle...)
 	newer.release = append(newer.release, p.release...)
+	newer.park = append(newer.park, p.park...)
+	newer.advance = append(newer.advance, p.advance...)
 	pause := p.retry.Next()
 	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
 	time.AfterFunc(pause, s.kicked.Send) // when the rest is over

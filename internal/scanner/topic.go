@@ -94,7 +94,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	})
 	t.listening = s.listener.Listen(t.store,
 		shard.Hearing{Woken: t.hear, Placed: t.placed.Send, Listens: t.health.listens})
-	t.settler = newSettler(t.store, t.window, t.health.settled)
+	t.settler = newSettler(t.store, t.tasks, t.window, t.health.settled)
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.publisher.Rest(t.sleep.asleep)
 	t.routing = &routing{publisher: t.publisher, inForce: force}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/recurrence"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -124,6 +125,9 @@ func (s Shard) claimed(reply *luascript.Values) (Batch, error) {
 	for reply.Left() > 0 {
 		id, record := reply.Text(), reply.Text()
 		r, err := DecodeRecord(s.topic.name, id, record)
+		if err == nil && r.Recurrence != nil {
+			_, err = recurrence.Of(*r.Recurrence)
+		}
 		claimed := Claimed{Task: r.Task, Shard: s.n, Token: token, SinceStored: r.Attempt - r.before}
 		if r.AMQP != nil {
 			claimed.AMQPBytes = len(record) - recordHead - len(r.Payload)

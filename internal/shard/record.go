@@ -32,10 +32,10 @@ func NewOp() Op {
 }
 
 // A record is a task as a shard stores it, with big-endian integers. Format 2 is for
-// messages that came through an intake.
+// messages that came through an intake, and format 3 for recurring tasks of both kinds.
 //
 //	offset  bytes
-//	0       1      16 x format (1 or 2) + flags: 1 redelivered, 2 exported, 4 noted, 8 attempted
+//	0       1      16 x format (1 to 3) + flags: 1 redelivered, 2 exported, 4 noted, 8 attempted
 //	1       6      due, Redis ms
 //	7       6      scheduled, Redis ms
 //	13      6      op: the number of the call that wrote it
@@ -43,7 +43,8 @@ func NewOp() Op {
 //	        8      if exported: score from before, IEEE 754
 //	        2+n    if noted: reason of the last release, and when that was, Redis ms, as in
 //	               "why @1796119300456" (records of before have the reason alone)
-//	        rest   in format 2: what package amqpmsg encodes; in format 1:
+//	        rest   in format 3: the rule (see withRule), and a body of format 1 or 2;
+//	               in format 2: what package amqpmsg encodes; in format 1:
 //	        1      0: payload alone; else, before it,
 //	        1+n    content type; n = 0: application/octet-stream
 //	        1      headers, and for each 1+n key, 2+n value, in the order of the keys;
@@ -63,12 +64,26 @@ const (
 	flagAttempted   = 8
 )
 
-// EncodeBody packs what a producer decides of a task: content type, headers, options and
-// payload. They must have passed the rules of package task.
+// Encode packs what a producer decides of a task: its rule if it recurs, and its message. They
+// must have passed their rules. The error is about AMQP.
+func Encode(t *task.Task) (body []byte, err error) {
+	if t.AMQP == nil {
+		body = EncodeBody(t)
+	} else if body, err = encodeAMQP(t); err != nil {
+		return nil, err
+	}
+	if t.Recurrence != nil {
+		body = withRule(t.Recurrence, body)
+	}
+	return body, nil
+}
+
+// EncodeBody packs content type, headers, options and payload, which must have passed the
+// rules of package task.
 func EncodeBody(t *task.Task) []byte {
 	headers := t.Headers
-	if t.Options != (task.Options{}) {
-		headers = withOptions(headers, t.Options)
+	if t.Options != (task.Options{}) || t.Series != "" {
+		headers = withOptions(headers, t.Options, t.Series)
 	}
 	size := 3 + len(t.ContentType) + len(t.Payload)
 	for k, v := range headers {
@@ -143,8 +158,8 @@ func (r *Record) next(mark string) {
 type FormatError struct{ Format byte }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("record format %d is not known to this version (it reads %d and %d); upgrade it", e.Format,
-		recordFormat, amqpFormat)
+	return fmt.Sprintf("record format %d is not known to this version (it reads %d to %d); upgrade it", e.Format,
+		recordFormat, recurringFormat)
 }
 
 // DecodeRecord unpacks a record; topic and id are where it was found.
@@ -154,7 +169,15 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 	if err != nil {
 		return r, err
 	}
-	if record[0]/formatUnit == amqpFormat {
+	format := record[0] / formatUnit
+	if format == recurringFormat {
+		r.Recurrence = decodeRecurrence(in)
+		format = recordFormat
+		if in.at < len(record) && record[in.at] == amqpFormat {
+			format = amqpFormat
+		}
+	}
+	if format == amqpFormat {
 		return r, decodeAMQP(in, &r)
 	}
 	decodeBody(in, &r.Task)
@@ -162,6 +185,10 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 		return r, err
 	}
 	r.next(r.Headers[HeaderNext])
+	if series, there := r.Headers[task.HeaderSeries]; there {
+		r.Series = series
+		delete(r.Headers, task.HeaderSeries)
+	}
 	return r, takeOptions(&r.Task)
 }
 
@@ -190,7 +217,7 @@ func DecodeHead(topic, id string, record string) (Record, error) {
 func decodeHead(r *Record) (*reader, error) {
 	record := r.raw
 	if len(record) > 0 {
-		if f := record[0] / formatUnit; f != recordFormat && f != amqpFormat {
+		if f := record[0] / formatUnit; f < recordFormat || f > recurringFormat {
 			return nil, &FormatError{f}
 		}
 	}
@@ -338,8 +365,8 @@ const (
 	optionReplyTo       = task.ReservedHeaderPrefix + "reply-to"
 )
 
-// withOptions returns headers with those that stand for options.
-func withOptions(headers map[string]string, o task.Options) map[string]string {
+// withOptions returns headers with those that stand for options and for the series.
+func withOptions(headers map[string]string, o task.Options, series string) map[string]string {
 	all := maps.Clone(headers)
 	if all == nil {
 		all = map[string]string{}
@@ -349,6 +376,7 @@ func withOptions(headers map[string]string, o task.Options) map[string]string {
 			all[key] = value
 		}
 	}
+	set(task.HeaderSeries, series)
 	set(optionRoutingKey, o.RoutingKey)
 	set(optionCorrelationID, o.CorrelationID)
 	set(optionReplyTo, o.ReplyTo)
@@ -373,11 +401,11 @@ func takeOptions(t *task.Task) error {
 		}
 		delete(t.Headers, key)
 	}
-	if t.Options == (task.Options{}) {
-		return nil
-	}
 	if len(t.Headers) == 0 {
 		t.Headers = nil
+	}
+	if t.Options == (task.Options{}) {
+		return nil
 	}
 	if err := task.CheckOptions(t.Options); err != nil {
 		return fmt.Errorf("option: %w", err)

@@ -1,4 +1,5 @@
--- A move gives stored tasks another due time. Its script has the keys due, task, fence,
+-- A move gives stored tasks another due time. Of a recurring task it moves the stored run,
+-- whose planned time stays. Its script has the keys due, task, fence,
 -- handled and wake. ARGV is placement, moving, not_after, term, bytes; then for each task
 -- first op, id, when and fallback.
 local NONE, UNREADABLE = 0, -1
@@ -21,6 +22,15 @@ local function move(each, change)
     local fallback = ARGV[i + 3]
     if record or fallback == '' or redis.call('SISMEMBER', KEYS[4], ARGV[i + 1]) == 1 then return record end
     return fallback
+  end
+
+  -- keep_plan notes when the run of a recurring task was due by the rule. A run that is
+  -- leased may be in a queue already.
+  local function keep_plan(id, r, was)
+    local planned, runs = run_of(r.body)
+    if planned == 0 and r.due ~= was then r.body = with_run(r.body, was, runs) end
+    local score = not r.prior and tonumber(redis.call('ZSCORE', KEYS[1], id) or 0)
+    r.redelivered = r.redelivered or score and score < 0 or false
   end
 
   -- refusal comes before the first write.
@@ -52,8 +62,10 @@ local function move(each, change)
         result = UNREADABLE
       elseif r then
         local at = dues[i] == now and out_now(id, record) and now + 1 or dues[i]
+        local was = r.due
         result = change(r, at, i, record)
         if not result then
+          if r.format == RECURRING then keep_plan(id, r, was) end
           r.prior, r.op, result = nil, op, r.due
           store(id, r, at, ARGV[2])
           first = math.min(first, at)

@@ -13,7 +13,13 @@ local function payload_at(record, at)
     at = at + n
   end
   local first = number(1)
-  if string.byte(record) >= 2 * FORMAT then -- routing key, properties with headers
+  if string.byte(record) >= 3 * FORMAT then -- the rule, then a body of format 1 or 2
+    at = at + 23
+    skip(1)
+    skip(1)
+    first = number(1)
+  end
+  if first == 2 then -- routing key, properties with headers
     skip(1)
     skip(4)
   elseif first > 0 then

@@ -1,15 +1,30 @@
 -- The record (see record.go): format and flags, due, scheduled, op; then the attempts, if
 -- ATTEMPTED; then the score from before an export, if EXPORTED; then the reason of the
 -- last release and its time in ms, as in "why @1796119300456", if NOTED; then the body. A
--- body that begins with byte 2 makes a record of format 2. Scripts read no more of it.
+-- body that begins with byte 2 or 3 makes a record of that format. Format 3 is a recurring
+-- task: after the byte come planned (I6) and runs (I4), see recurrence.go. Scripts read no
+-- more of it.
 local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
+local RECURRING = 3 * FORMAT
 local STAMP = ' @' .. string.rep('%d', 13)
 
--- known reports whether a record is of format 1 or 2.
+-- known reports whether a record is of format 1, 2 or 3.
 local function known(record)
   local first = string.byte(record)
-  return first and first >= FORMAT and first < 3 * FORMAT
+  return first and first >= FORMAT and first < 4 * FORMAT
 end
+
+-- format_of returns the format of a record with a body, times FORMAT.
+local function format_of(body)
+  local first = string.byte(body)
+  return (first == 2 or first == 3) and first * FORMAT or FORMAT
+end
+
+-- run_of returns planned and runs of a recurring task.
+local function run_of(body) return struct.unpack('>I6I4', body, 2) end
+
+-- with_run returns the body of a recurring task with another planned and runs.
+local function with_run(body, planned, runs) return '\3' .. struct.pack('>I6I4', planned, runs) .. string.sub(body, 12) end
 
 local function parse(record)
   local r = {attempts = 0}
@@ -42,7 +57,7 @@ local function open(record)
 end
 
 local function seal(r)
-  local flags, attempts, prior, note = r.format or string.byte(r.body) == 2 and 2 * FORMAT or FORMAT, '', '', ''
+  local flags, attempts, prior, note = r.format or format_of(r.body), '', '', ''
   if r.redelivered then flags = flags + REDELIVERED end
   if r.attempts > 0 then
     flags = flags + ATTEMPTED

@@ -6,8 +6,8 @@
 --       "old": the old shard has the tasks, and they are present), moving (1
 --       while the tasks are moving, else 0), term (of the intake; "": none), cancelled
 --       (ms of the last cancel at the old shards; 0: none), then for each task: id,
---       when, body. A body that begins with byte 2 is stored in format 2, others in
---       format 1.
+--       when, body. A body that begins with byte 2 or 3 is stored in that format,
+--       others in format 1.
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent) or "none" (modes
 --       present and old);
 --       {"moved", placement}, {"superseded", term}, {"unraised", term} or
@@ -31,7 +31,7 @@ for i = 8, #ARGV, 3 do
   local first = string.byte(ARGV[i + 2])
   if not first then sized('body', '', 1) end
   n = n + 1
-  formats[n] = first == 2 and 32 or 16
+  formats[n] = (first == 2 or first == 3) and first * 16 or 16
   ids[n] = id
   dues[n], scores_of[n] = due_of(ARGV[i + 1])
 end

@@ -23,6 +23,7 @@ end
 -- retry_of returns the body with the new due time in the header duefleet-next, which holds
 -- the first due time and the attempts of a retry only for the due time that it names.
 local function retry_of(r, from, record)
+  if r.format == RECURRING then return r.body end -- its runs are retried as tasks of their own
   local old, new = string.format('%.0f', from), string.format('%.0f', r.due)
   local begin = #record - #r.body + 1
   local head = payload_at(record, begin) - begin

@@ -1,0 +1,128 @@
+package shard
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/recurrence"
+	"github.com/duefleet/duefleet/task"
+)
+
+// A body of format 3 begins with the rule of a recurring task. The body of format 1 or 2
+// follows.
+//
+//	offset  bytes
+//	0       1      3
+//	1       6      planned, Redis ms: when the run is due by the rule, if it was moved; else 0
+//	7       4      runs that are left; 0: no limit
+//	11      1      flags: 1 each
+//	12      6      until, ms; 0: no end
+//	18      6      every, ms; 0: by dates
+//	24      1+n    cron
+//	        1+n    zone
+//
+// Scripts read and write planned and runs.
+const (
+	recurringFormat = 3
+	flagEach        = 1
+)
+
+// withRule returns the body of a recurring task, whose other body is given. r must have passed
+// recurrence.Of.
+func withRule(r *task.Recurrence, body []byte) []byte {
+	b := make([]byte, 0, 26+len(r.Cron)+len(r.Zone)+len(body))
+	b = appendUint48(append(b, recurringFormat), 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(r.Runs)) //nolint:gosec // recurrence.Of has checked it
+	var flags byte
+	if r.Each {
+		flags = flagEach
+	}
+	var until int64
+	if !r.Until.IsZero() {
+		until = r.Until.UnixMilli()
+	}
+	b = appendUint48(append(b, flags), until)
+	b = appendUint48(b, r.Every.Milliseconds())
+	b = append(append(b, byte(len(r.Cron))), r.Cron...)
+	b = append(append(b, byte(len(r.Zone))), r.Zone...)
+	return append(b, body...)
+}
+
+func appendUint48(b []byte, n int64) []byte {
+	return append(b, byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+// decodeRecurrence reads the rule before the other body.
+func decodeRecurrence(in *reader) *task.Recurrence {
+	in.length(1) // the format
+	r := &task.Recurrence{}
+	if planned := in.length(6); planned > 0 {
+		r.Planned = time.UnixMilli(int64(planned)).UTC()
+	}
+	r.Runs = in.length(4)
+	r.Each = in.length(1)&flagEach != 0
+	if until := in.length(6); until > 0 {
+		r.Until = time.UnixMilli(int64(until)).UTC()
+	}
+	r.Every = time.Duration(in.length(6)) * time.Millisecond
+	r.Cron = in.textToKeep(in.length(1))
+	r.Zone = in.textToKeep(in.length(1))
+	return r
+}
+
+// RunOf returns the stored run of a recurring task, as it is delivered. Any other task is
+// returned as it is.
+func RunOf(t task.Task) task.Task {
+	if t.Recurrence == nil {
+		return t
+	}
+	planned := t.Due
+	if !t.Recurrence.Planned.IsZero() {
+		planned = t.Recurrence.Planned
+	}
+	t.ID, t.Series, t.Recurrence = task.RunID(t.ID, planned), t.ID, nil
+	return t
+}
+
+// Advance is one delivered run of a recurring task.
+type Advance struct {
+	Lease
+	// Next is when the next run is due by the rule; zero: this was the last one.
+	Next time.Time
+	// Parked: the run was stored as a parked task of its own, since the broker didn't accept it.
+	Parked bool
+}
+
+// Advance returns how to settle the run of a recurring task after its delivery, at the
+// present time by Redis's clock. Claim has checked the rule.
+func (c *Claimed) Advance(now time.Time) Advance {
+	next, _, _ := recurrence.Next(*c.Recurrence, c.Due, now)
+	return Advance{Lease: Lease{ID: c.ID, Token: c.Token}, Next: next}
+}
+
+// Advance settles delivered runs of recurring tasks of one shard that are still leased under
+// their tokens, and makes their next runs due. It returns how many.
+func (s Shard) Advance(ctx context.Context, runs []Advance) (int, error) {
+	settled := 0
+	for len(runs) > 0 {
+		n := min(len(runs), MaxBatch)
+		args := make([]any, 0, 4*n)
+		for _, r := range runs[:n] {
+			var next int64
+			if !r.Next.IsZero() {
+				next = r.Next.UnixMilli()
+			}
+			args = append(args, r.Token, r.ID, next, !r.Parked)
+		}
+		runs = runs[n:]
+		keys := []string{s.due(), s.tasks(), s.Wake(), s.fence()}
+		done, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "advance", Keys: keys, Args: args}).Int()
+		if err != nil {
+			return settled, wrapIf(err, "settle runs in shard %d of topic %s", s.n, s.topic.name)
+		}
+		settled += int(done)
+	}
+	return settled, nil
+}

@@ -1,0 +1,45 @@
+#!lua flags=allow-oom
+-- uses: args rights clock events record wake
+-- Settles delivered runs of recurring tasks, and makes their next runs due, each only if
+-- the task is still leased under the token of its claim.
+-- KEYS  due, task, wake, fence
+-- ARGV  for each task: token, id, next (ms when the next run is due by the rule; 0: that
+--       was the last one), delivered (1; 0: the run was parked as a task of its own)
+-- Returns how many were settled.
+-- Executed twice: the second time changes nothing.
+expect(4, 0, 4)
+for i = 1, #ARGV, 4 do
+  leased_under(ARGV[i])
+  sized('id', ARGV[i + 1], 1, 255)
+  whole('next', ARGV[i + 2])
+  either('delivered', ARGV[i + 3], '0', '1')
+end
+may(KEYS[1], 'ZSCORE', 'ZADD', 'ZREM')
+may(KEYS[2], 'HGET', 'HSET', 'HDEL')
+may(KEYS[3], 'SPUBLISH')
+local settled, first, kept = 0, math.huge, history_of(KEYS[4])
+local head = earliest(KEYS[1])
+for i = 1, #ARGV, 4 do
+  local id, next = ARGV[i + 1], tonumber(ARGV[i + 2])
+  local score = redis.call('ZSCORE', KEYS[1], id)
+  local held = score and tonumber(score) == tonumber(ARGV[i])
+  local record = held and redis.call('HGET', KEYS[2], id)
+  local r = record and open(record)
+  if r and r.format == RECURRING then
+    local _, runs = run_of(r.body)
+    if next == 0 or runs == 1 then
+      redis.call('ZREM', KEYS[1], id)
+      redis.call('HDEL', KEYS[2], id)
+    else
+      r.body = with_run(r.body, 0, math.max(runs - 1, 0))
+      r.due, r.attempts, r.redelivered, r.note, r.noted, r.prior = next, 0, false, nil, nil, nil
+      redis.call('HSET', KEYS[2], id, seal(r))
+      redis.call('ZADD', KEYS[1], next, id)
+      first = math.min(first, next)
+    end
+    if ARGV[i + 3] == '1' then add_events(KEYS[4], kept, 'd', {id}) end
+    settled = settled + 1
+  end
+end
+if first < head then redis.call('SPUBLISH', KEYS[3], first) end
+return settled
