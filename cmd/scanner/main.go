@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	_ "time/tzdata" // for recurring tasks, on a system without zones
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"

@@ -101,6 +101,11 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			map[int][]any{0: tokens, 2: number, 3: either, 4: either, 5: reasons, 6: tokens, 8: number, 9: either, 10: either,
 				11: reasons}, false,
 		},
+		"advance": {
+			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake(), c.Shard(0).fence()},
+			[]any{held.Token, held.ID, "1", "1", held.Token, "nothing", "0", "0"},
+			map[int][]any{0: tokens, 1: ids, 2: number, 3: either, 4: tokens, 6: number, 7: either}, false,
+		},
 		"list": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks()},
 			[]any{"0", "inf", "0", "", "", "10", "10", "1000", "0"},

@@ -37,7 +37,7 @@ func roles() []role {
 			scripts: []string{
 				"import", "claim", "draw", "heartbeat", "describe", "export", "scan_pass", "mark_clean", "attention",
 				"cas_placement", "rate",
-				"release", "settle", "stats", "fence", "stop_move", "keep_document",
+				"release", "settle", "advance", "requeue", "older", "delete", "stats", "fence", "stop_move", "keep_document",
 				"begin_term", "raise_term", "accept_identity",
 			},
 			// The last four are for scanner doctor; info also tells whether Redis keeps what it

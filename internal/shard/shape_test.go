@@ -29,6 +29,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 		"delete":    func() error { _, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "a"); return err },
 		"claim":     func() error { _, err := s.Claim(c.ctx(), Claim{Claimant: "w", Request: "1"}); return err },
 		"settle":    func() error { _, err := s.Settle(c.ctx(), []Lease{{"a", "-1"}}); return err },
+		"advance":   func() error { _, err := s.Advance(c.ctx(), []Advance{{Lease: Lease{"a", "-1"}}}); return err },
 		"release":   func() error { _, err := s.Release(c.ctx(), []Release{{Lease: Lease{"a", "-1"}}}); return err },
 		"attention": func() error { return c.Attention(c.ctx(), 0)[0].Err },
 		"stats":     func() error { _, err := c.Stats(c.ctx(), 1); return err },

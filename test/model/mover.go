@@ -8,6 +8,7 @@ type mover struct {
 	id      uint8
 	version uint8 // exported
 	parked  uint8
+	run     uint8
 	lapsed  uint8 // its export expired
 	cursor  uint8 // the position of the pass, as it knows it
 	stale   uint8 // the pass that it knows has ended
@@ -123,14 +124,14 @@ func (w *system) export(s *state, i, view, at, id uint8) bool {
 		return false
 	}
 	n := *s
-	n.shards[at].slots[id] = slot{leased, l.version, i + 1, 0, l.parked}
-	n.movers[i] = mover{at: moverExported, view: view, shard: at, id: id, version: l.version, parked: l.parked,
+	n.shards[at].slots[id] = slot{leased, l.version, i + 1, 0, l.parked, l.run}
+	n.movers[i] = mover{at: moverExported, view: view, shard: at, id: id, version: l.version, parked: l.parked, run: l.run,
 		cursor: s.shards[at].cursor}
 	st := did("mover", i, "export").of(id, l.version).on(at).under(view)
 	w.emit(s, &n, st)
 	if w.lost&lostExport != 0 {
 		n := *s
-		n.shards[at].slots[id] = slot{leased, l.version, nobody, 0, l.parked}
+		n.shards[at].slots[id] = slot{leased, l.version, nobody, 0, l.parked, l.run}
 		w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
 	}
 	return true
@@ -173,7 +174,7 @@ func (w *system) carry(s *state, i uint8) {
 	case moverRefused:
 		n := *s
 		if l := &n.shards[m.shard].slots[m.id]; l.token == i+1 {
-			*l = slot{state: waiting, version: l.version, parked: l.parked}
+			*l = slot{state: waiting, version: l.version, parked: l.parked, run: l.run}
 		}
 		n.leave(i)
 		w.emit(s, &n, did("mover", i, "release").of(m.id, m.version).on(m.shard))
@@ -193,7 +194,7 @@ func (w *system) handOver(s *state, i uint8) {
 		return
 	}
 	n := *s
-	a := w.importBatch(&n.shards[to], m.view, m.id, slot{version: m.version, parked: m.parked})
+	a := w.importBatch(&n.shards[to], m.view, m.id, slot{version: m.version, parked: m.parked, run: m.run})
 	if a == moved {
 		w.refused(s, i, st.answer("MOVED"))
 		return

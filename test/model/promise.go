@@ -18,11 +18,13 @@ const (
 	rescheduleAnswer                      // PR
 	noEffect                              // PX
 	staysParked                           // PP
+	gapless                               // PG
 	ends                                  // P8
 )
 
 // safety holds the promises that survive every crash and stall.
-const safety = kept | cancelled | replaced | single | getAnswer | polled | inPlace | absentAnswer | rescheduleAnswer
+const safety = kept | cancelled | replaced | single | getAnswer | polled | inPlace | absentAnswer | rescheduleAnswer |
+	gapless
 
 func describe(broken promises) string {
 	texts := [...]string{
@@ -38,6 +40,7 @@ func describe(broken promises) string {
 		"PR: reschedule says not found for a task that was there throughout",
 		"PX: an operation was answered without an effect, and its version is pending or delivered",
 		"PP: a parked task is claimed",
+		"PG: a run of a recurring task is delivered, and one before it was not",
 		"P8: from here the change cannot end",
 	}
 	var out []string

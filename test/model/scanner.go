@@ -7,6 +7,7 @@ type scanner struct {
 	shard   uint8
 	id      uint8
 	version uint8
+	run     uint8
 	lapsed  uint8 // its lease expired
 }
 
@@ -70,16 +71,16 @@ func (w *system) claim(s *state, i, view, at, id uint8) {
 	switch {
 	case ranOut && (!due || l.parked != 0 && w.rules&noPrior == 0):
 		n := *s
-		n.shards[at].slots[id] = slot{state: waiting, version: l.version, parked: l.parked}
+		n.shards[at].slots[id] = slot{state: waiting, version: l.version, parked: l.parked, run: l.run}
 		w.emit(s, &n, st.answer("back to the score that it had before its export"))
 	case ranOut, l.state == waiting && due && l.parked == 0:
 		n := *s
-		n.shards[at].slots[id] = slot{leased, l.version, maxMovers + i + 1, 0, 0}
-		n.scanners[i] = scanner{at: scannerClaimed, view: view, shard: at, id: id, version: l.version}
+		n.shards[at].slots[id] = slot{leased, l.version, maxMovers + i + 1, 0, 0, l.run}
+		n.scanners[i] = scanner{at: scannerClaimed, view: view, shard: at, id: id, version: l.version, run: l.run}
 		w.emit(s, &n, st.breaks(w.claimBreaks(s, l.version)))
 		if w.lost&lostClaim != 0 {
 			n := *s
-			n.shards[at].slots[id] = slot{leased, l.version, nobody, 0, 0}
+			n.shards[at].slots[id] = slot{leased, l.version, nobody, 0, 0, l.run}
 			w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
 		}
 	}
@@ -94,7 +95,7 @@ func (w *system) remember(s *state, i, view, at, id uint8) {
 		return
 	}
 	n := *s
-	n.scanners[i] = scanner{at: scannerClaimed, view: view, shard: at, id: id, version: l.version}
+	n.scanners[i] = scanner{at: scannerClaimed, view: view, shard: at, id: id, version: l.version, run: l.run}
 	w.emit(s, &n, did("scanner", i, "claim").of(id, l.version).on(at).answer("remembered"))
 }
 
@@ -123,18 +124,33 @@ func (w *system) forward(s *state, i uint8) {
 		w.emit(s, &n, did("scanner", i, "dies").maybe())
 	}
 	if a.at == scannerClaimed {
-		n := *s
-		n.scanners[i].at = scannerPublished
-		if w.promises&once != 0 {
-			n.firedAgain |= n.fired & bit(a.version)
-		}
-		n.fired |= bit(a.version)
-		w.emit(s, &n, did("scanner", i, "publishes").of(a.id, a.version))
+		w.publish(s, i)
 		return
 	}
 	w.settle(s, i, token)
 }
 
+// publish delivers a run. A recurring task is delivered when its last run is.
+func (w *system) publish(s *state, i uint8) {
+	n := *s
+	a := s.scanners[i]
+	n.scanners[i].at = scannerPublished
+	if w.promises&once != 0 && s.ran[a.version]&bit(a.run) != 0 {
+		n.firedAgain |= bit(a.version)
+	}
+	n.ran[a.version] |= bit(a.run)
+	if a.run+1 >= w.runs {
+		n.fired |= bit(a.version)
+	}
+	st := did("scanner", i, "publishes").of(a.id, a.version)
+	if before := bit(a.run) - 1; s.ran[a.version]&before != before {
+		st = st.breaks(gapless)
+	}
+	w.emit(s, &n, st)
+}
+
+// settle removes the task if it is still leased under the scanner's token, or makes its next
+// run wait.
 func (w *system) settle(s *state, i, token uint8) {
 	n := *s
 	a := n.scanners[i]
@@ -146,6 +162,10 @@ func (w *system) settle(s *state, i, token uint8) {
 		st = st.answer("MOVED")
 	} else if held {
 		*l = slot{}
+		w.nextRun(&n, l, a)
+	} else if w.rules&tokenless != 0 && l.version == a.version {
+		a.run = l.run
+		w.nextRun(&n, l, a)
 	}
 	n.abandon(token)
 	n.scanners[i] = scanner{}
@@ -154,5 +174,13 @@ func (w *system) settle(s *state, i, token uint8) {
 		*l = slot{state: waiting, version: a.version, parked: 1}
 		n.parked |= bit(a.version)
 		w.emit(s, &n, did("scanner", i, "park").of(a.id, a.version).on(a.shard).maybe())
+	}
+}
+
+// nextRun makes the run after a delivered one wait, if there is one. It is due later.
+func (w *system) nextRun(n *state, l *slot, a scanner) {
+	if a.run+1 < w.runs {
+		*l = slot{state: waiting, version: a.version, run: a.run + 1}
+		n.due &^= bit(a.version)
 	}
 }

@@ -11,6 +11,8 @@ type scope struct {
 	// S(chedule), C(ancel), G(et), A (schedule if absent) and R(eschedule). Each is
 	// followed by the number of its task.
 	programs string
+	// runs is how often each task recurs; by default it doesn't.
+	runs uint8
 	// movers and scanners default to 2 and 1.
 	movers, scanners int
 	// quiet leaves out the traffic of other tasks, which shows placements to shards.
@@ -110,6 +112,7 @@ const (
 	equalAccepted // another placement of the same epoch is accepted.
 	knownByEpoch  // the memory of fences doesn't distinguish placements of one epoch.
 	untied        // marks of clean shards count under any placement, unless a script removed them.
+	tokenless     // settling a run makes the one after the stored run due, whoever has the task.
 	readByEpoch   // read answers another placement of the same epoch.
 )
 

@@ -7,6 +7,7 @@ type slot struct {
 	token   uint8 // the token of its lease
 	lapsed  uint8 // its lease has expired
 	parked  uint8 // parked, or exported after it was parked
+	run     uint8 // which run of a recurring task, from 0
 }
 
 const (
@@ -150,7 +151,7 @@ func (w *system) importBatch(sh *shard, p, id uint8, l slot) answer {
 		sh.handled |= bit(id)
 		return there
 	}
-	sh.slots[id] = slot{state: waiting, version: l.version, parked: l.parked}
+	sh.slots[id] = slot{state: waiting, version: l.version, parked: l.parked, run: l.run}
 	sh.handled |= bit(id)
 	return ok
 }

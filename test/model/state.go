@@ -19,6 +19,7 @@ type state struct {
 	due        uint8
 	fired      uint8
 	firedAgain uint8
+	ran        [maxOperations + 1]uint8 // runs that were delivered, by version
 	parked     uint8
 	struck     uint8 // 1: the one failover, restart or fall of this exploration has happened
 	copy       call  // the call that waits in a socket

@@ -185,6 +185,23 @@ func TestParked(t *testing.T) {
 			promises: staysParked}}})
 }
 
+// TestRecurring: no run of a recurring task is left out, whatever dies while M changes. Only a
+// crash or a stall repeats one.
+func TestRecurring(t *testing.T) {
+	t.Parallel()
+	faults := scope{runs: 3, strict: true, quiet: true, crash: moverDies | claimed | published,
+		stall: exported | claimed | published, promises: safety}
+	explorations(t, each([]path{changes(1, 2)}, []string{"S0", "S0;C0"}, faults))
+	explorations(t, large(each([]path{changes(2, 1), changes(1, 2, 1)}, []string{"S0;C0", "S0;S0", "S0;R0"}, faults)))
+	explorations(t, each([]path{changes(1, 2, 1)}, []string{"S0;C0"}, scope{runs: 3, quiet: true, promises: once | gapless}))
+	explorations(t, []run{
+		{name: "two scanners", scope: scope{runs: 3, scanners: 2, movers: 1, quiet: true, path: changes(1, 2), programs: "S0",
+			crash: claimed | published, stall: claimed | published, promises: safety}},
+		{name: "a run is settled under its token", breaks: gapless, scope: scope{runs: 3, scanners: 2, movers: 1, quiet: true,
+			path: changes(1, 2), programs: "S0", stall: published, rules: tokenless, promises: gapless}},
+	})
+}
+
 // TestEveryRuleIsNeeded: leaving out any rule breaks a promise.
 func TestEveryRuleIsNeeded(t *testing.T) {
 	t.Parallel()

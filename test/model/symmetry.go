@@ -51,7 +51,7 @@ func compareMovers(a, b mover) int {
 }
 
 func moverKey(m mover) uint64 {
-	return pack(uint8(m.at), m.view, m.shard, m.id<<4|m.version, m.parked<<4|m.lapsed, m.cursor, m.stale<<4|m.dirty,
+	return pack(uint8(m.at), m.view, m.shard, m.id<<4|m.version, m.run<<6|m.parked<<4|m.lapsed, m.cursor, m.stale<<4|m.dirty,
 		m.other)
 }
 
@@ -60,7 +60,7 @@ func compareScanners(a, b scanner) int {
 }
 
 func scannerKey(a scanner) uint64 {
-	return pack(uint8(a.at), a.view, a.shard, a.id, a.version, a.lapsed)
+	return pack(uint8(a.at), a.view, a.shard, a.id, a.version, a.lapsed, a.run)
 }
 
 func pack(bytes ...uint8) (key uint64) {

@@ -38,6 +38,7 @@ func newSystem(sc scope) *system {
 		}
 		w.programs = append(w.programs, program)
 	}
+	w.runs = max(w.runs, 1)
 	if w.movers == 0 {
 		w.movers = 2
 	}
