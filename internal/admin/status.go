@@ -117,8 +117,12 @@ type Reader struct {
 	// OrphansEvery is how often it counts a topic's orphaned tasks: at most once in this
 	// time, and with 0 at each reading. The count looks at all MaxShards shards.
 	OrphansEvery time.Duration
+	// OrphansIn spreads the counts of all topics over as many readings; 0 counts at once. A
+	// topic whose turn has not come keeps its last count, or none.
+	OrphansIn int
 
 	orphans map[string]orphans
+	turns   int // topics that this reading may still count
 }
 
 // orphans is a count of a topic's orphaned tasks.
@@ -150,6 +154,10 @@ func (r *Reader) Read(ctx context.Context, topic string) (Status, error) {
 		names = []string{topic}
 	}
 	s.Topics = []TopicStatus{}
+	r.turns = len(names)
+	if r.OrphansIn > 0 {
+		r.turns = (len(names) + r.OrphansIn - 1) / r.OrphansIn
+	}
 	for _, name := range names {
 		t, err := r.readTopic(ctx, r.Store.Topic(name), slices.Contains(known, name))
 		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
@@ -183,9 +191,10 @@ func (r *Reader) Read(ctx context.Context, topic string) (Status, error) {
 // countOrphans counts the orphaned tasks of a topic, or returns the last count.
 func (r *Reader) countOrphans(ctx context.Context, t *shard.Topic, p shard.Placement) (int64, error) {
 	last, there := r.orphans[t.Name()]
-	if there && last.placement == p && time.Since(last.at) < r.OrphansEvery {
+	if r.turns == 0 || there && last.placement == p && time.Since(last.at) < r.OrphansEvery {
 		return last.tasks, nil
 	}
+	r.turns--
 	counted, err := t.Orphans(ctx, p)
 	if err != nil {
 		return counted.Tasks, err

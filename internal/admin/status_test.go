@@ -77,6 +77,31 @@ func TestAReaderCountsOrphansNowAndThen(t *testing.T) {
 	}
 }
 
+// TestAReaderSpreadsTheCountsOfOrphans: each reading counts a part of the topics, so the first
+// one doesn't wait for all, and OrphansIn readings count each topic once.
+func TestAReaderSpreadsTheCountsOfOrphans(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	for i := range 5 {
+		name := fmt.Sprint("topic-", i)
+		_, err := r.Store.Topic(name).Ensure(t.Context(), 4)
+		check.OK(t, err)
+		check.OK(t, r.Client.ZAdd(t.Context(), r.Prefix+":due:{"+name+":4000}", redis.Z{Score: 1, Member: "stray"}).Err())
+	}
+	reader := &Reader{Store: r.Store, OrphansEvery: time.Hour, OrphansIn: 3}
+	for i, want := range []int64{2, 4, 5, 5} {
+		s, err := reader.Read(t.Context(), "")
+		check.OK(t, err)
+		var got int64
+		for _, topic := range s.Topics {
+			got += topic.Orphans
+		}
+		if got != want {
+			t.Errorf("%d orphaned tasks after reading %d, want %d", got, i+1, want)
+		}
+	}
+}
+
 var errDead = errors.New("dead")
 
 // TestStatusTellsOfARemovalThatDied: a removal dies before each of its requests in turn. A

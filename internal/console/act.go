@@ -220,7 +220,7 @@ func (c *Console) changeReader(r *http.Request) *reader {
 	if one == nil {
 		return c.reader
 	}
-	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
+	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery, OrphansIn: orphansIn}
 	read := func(ctx context.Context) (got content, err error) {
 		got.Status, err = status.Read(ctx, one.Topic)
 		return got, err

@@ -147,7 +147,7 @@ func New(cfg Config) (*Console, error) {
 
 // fleetReader returns the reader of the whole fleet.
 func (c *Console) fleetReader() *reader {
-	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
+	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery, OrphansIn: orphansIn}
 	return c.readers.reader(readEvery, measured(c.metrics, "fleet", func(ctx context.Context) (content, error) {
 		got, err := status.Read(ctx, "")
 		return content{Status: got}, err

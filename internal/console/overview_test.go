@@ -151,7 +151,7 @@ func TestViewersShareOneReading(t *testing.T) {
 // TestManyTopicsAreReadLessOften, so that the load on Redis has a limit.
 func TestManyTopicsAreReadLessOften(t *testing.T) {
 	t.Parallel()
-	for topics, want := range map[int]time.Duration{0: 5 * time.Second, 33: 5 * time.Second, 100: 15 * time.Second} {
+	for topics, want := range map[int]time.Duration{0: 5 * time.Second, 20: 5 * time.Second, 100: 25 * time.Second} {
 		now := reading{content: content{Status: admin.Status{Topics: make([]admin.TopicStatus, topics)}}}
 		check.Equal(t, fmt.Sprintf("pause after %d topics", topics), now.pause(readEvery), want)
 	}

@@ -113,7 +113,7 @@ func (p parkedChoice) flags() (text string) {
 // parkedReader returns what reads parked tasks for everybody who looks at the same.
 func (c *Console) parkedReader(r *http.Request) *reader {
 	choice := parkedChoiceOf(r)
-	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
+	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery, OrphansIn: orphansIn}
 	read := func(ctx context.Context) (got content, err error) {
 		if choice.Topic != "" && task.CheckTopic(choice.Topic) != nil {
 			return got, fmt.Errorf("topic %q: %w", choice.Topic, task.ErrUnknownTopic)

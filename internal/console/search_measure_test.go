@@ -74,7 +74,7 @@ func TestMeasureAMillionTasks(t *testing.T) {
 	}
 }
 
-// readings opens more streams and returns a condition that holds after three readings.
+// readings opens more streams and returns a condition that holds after two readings.
 func (s *site) readings(viewers int) func() bool {
 	s.t.Helper()
 	for range viewers {
@@ -83,7 +83,7 @@ func (s *site) readings(viewers int) func() bool {
 	first, _ := s.console.reader.latest()
 	return func() bool {
 		now, _ := s.console.reader.latest()
-		return now.number >= first.number+3
+		return now.number >= first.number+2
 	}
 }
 

@@ -38,7 +38,7 @@ type topicContent struct {
 // topicReader returns what reads the topic of a request for everybody who looks at it.
 func (c *Console) topicReader(r *http.Request) *reader {
 	name, w := r.PathValue("topic"), windowOf(r.FormValue("window"))
-	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery}
+	status := &admin.Reader{Store: c.store, OrphansEvery: orphansEvery, OrphansIn: orphansIn}
 	read := func(ctx context.Context) (got content, err error) {
 		if task.CheckTopic(name) != nil {
 			return got, fmt.Errorf("topic %q: %w", name, task.ErrUnknownTopic)

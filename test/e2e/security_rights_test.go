@@ -383,9 +383,16 @@ func (w *fixture) changeUnder(p, operator *fixture) {
 	w.schedule(orders("orders", "near", 200, time.Now().Add(time.Second), 3*time.Second, 0)...)
 	held := orders("orders", "held", 20, time.Now().Add(time.Hour), time.Minute, 0)
 	w.schedule(held...)
-	letGo := change.holdUp(held, 8)
+	letGo := change.holdUp(held[:10], 8)
+	change.holdUp(held[10:], 8) // its reschedule finds it at the old shard, and ends the lease
 	must(w.t, operator.scanner("topic", "set", "orders", "shards=8"))
 	change.migrating(8)
+	for _, o := range held[10:] {
+		k := fleet.Key{Topic: o.Topic, ID: o.ID}
+		if err := w.recorder.Reschedule(w.t.Context(), k, time.Now().Add(time.Hour)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	for i, o := range all { // at once, because some of them must not have moved
 		k := fleet.Key{Topic: o.Topic, ID: o.ID}
 		var err error

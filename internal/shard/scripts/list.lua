@@ -21,9 +21,8 @@
 -- Executed twice: the same reply; nothing is written.
 expect(2, 9)
 local from, last, prefix = ARGV[1], ARGV[4], ARGV[5]
-local to = tonumber(ARGV[2])
 if not tonumber(from) then refuse('from', from) end
-if not to then refuse('to', ARGV[2]) end
+if not tonumber(ARGV[2]) then refuse('to', ARGV[2]) end
 either('begun', ARGV[3], '0', '1')
 local most, tasks, bytes = whole('most', ARGV[6], 1, MOST_TASKS), whole('tasks', ARGV[7], 1, MOST_TASKS), whole('bytes', ARGV[8], 1)
 local wanted = whole('part', ARGV[9], 0, 2)
@@ -52,25 +51,26 @@ local function behind(score, id)
   return low
 end
 
+-- without scores, which are needed for few tasks if there is a prefix
 local first = ARGV[3] == '1' and behind(from, last) or redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. from)
-local page = redis.call('ZRANGE', KEYS[1], first, first + most - 1, 'WITHSCORES')
-local out, read = {#page == 2 * most and 1 or 0, from, last, now}, 0
-for i = 1, #page, 2 do
-  local id, score = page[i], page[i + 1]
-  if tonumber(score) > to then
-    out[1] = 0
-    break
-  end
+local stop = redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2])
+local page = first < stop and redis.call('ZRANGE', KEYS[1], first, math.min(first + most, stop) - 1) or {}
+local out, read, looked = {first + #page < stop and 1 or 0, from, last, now}, 0, nil
+for i = 1, #page do
+  local id = page[i]
   if tasks == 0 or read >= bytes then
     out[1] = 1
     break
   end
-  out[2], out[3] = score, id
+  looked = id
   if string.sub(id, 1, #prefix) == prefix then
     local record = redis.call('HGET', KEYS[2], id)
     local part = record and part_of(record, wanted)
-    out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = id, score, part, part and #record - #part or 0
+    local n = #out
+    out[n + 1], out[n + 2], out[n + 3] = id, redis.call('ZSCORE', KEYS[1], id), part
+    out[n + 4] = part and #record - #part or 0
     tasks, read = tasks - 1, read + (record and #record or 0)
   end
 end
+if looked then out[2], out[3] = redis.call('ZSCORE', KEYS[1], looked), looked end
 return out
