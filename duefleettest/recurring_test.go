@@ -13,9 +13,9 @@ import (
 )
 
 // recur schedules a recurring task of the topic orders.
-func recur(t *testing.T, fleet *duefleettest.Fleet, r *task.Recurrence, when task.When) {
+func recur(t *testing.T, fleet *duefleettest.Fleet, r *task.Recurrence) {
 	t.Helper()
-	_, err := fleet.Client().Schedule(t.Context(), producer.Request{Topic: "orders", ID: "a", When: when, Recurrence: r,
+	_, err := fleet.Client().Schedule(t.Context(), producer.Request{Topic: "orders", ID: "a", Recurrence: r,
 		Payload: []byte("p"), Headers: map[string]string{"h": "v"}})
 	check.OK(t, err)
 }
@@ -29,10 +29,10 @@ func TestARecurringTaskRunsAtTheTimesOfItsRule(t *testing.T) {
 		check.Equal(t, "first due", d.FirstDue, d.Due)
 		return nil
 	}})
-	recur(t, fleet, producer.Every(90*time.Minute), task.When{})
+	recur(t, fleet, producer.Every(90*time.Minute))
 	want(t, fleet.Advance(4*time.Hour), "10:30:00 a@2026-11-25T10:30:00.000Z #1 done",
 		"12:00:00 a@2026-11-25T12:00:00.000Z #1 done")
-	recur(t, fleet, producer.Cron("0 15 * * *", "Europe/Berlin"), task.When{}) // another rule replaces it
+	recur(t, fleet, producer.Cron("0 15 * * *", "Europe/Berlin")) // another rule replaces it
 	want(t, fleet.Advance(26*time.Hour), "14:00:00 a@2026-11-25T14:00:00.000Z #1 done",
 		"14:00:00 a@2026-11-26T14:00:00.000Z #1 done")
 	check.OK(t, fleet.Client().Cancel(t.Context(), "orders", "a"))
@@ -47,7 +47,7 @@ func TestARecurringTaskEnds(t *testing.T) {
 		"with the third":   {Every: time.Hour, Until: at("12:00:00")},
 	} {
 		fleet := newFleet(t, duefleettest.Config{Handler: done})
-		recur(t, fleet, &rule, task.When{})
+		recur(t, fleet, &rule)
 		if n := len(fleet.Advance(24 * time.Hour)); n != 3 {
 			t.Errorf("%s: %d runs", name, n)
 		}
@@ -57,7 +57,7 @@ func TestARecurringTaskEnds(t *testing.T) {
 	}
 }
 
-// TestAFailingRunIsATaskOfItsOwn: it is retried and parked beside the next runs, and a
+// TestAFailingRunIsATaskOfItsOwn: it is retried while the next runs go on, and a
 // cancel of the recurring task ends its retries too.
 func TestAFailingRunIsATaskOfItsOwn(t *testing.T) {
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestAFailingRunIsATaskOfItsOwn(t *testing.T) {
 		}
 		return nil
 	}})
-	recur(t, fleet, producer.Every(time.Hour), task.When{})
+	recur(t, fleet, producer.Every(time.Hour))
 	made := fleet.Advance(time.Hour)
 	want(t, made, "10:00:00 a@2026-11-25T10:00:00.000Z #1 retried")
 	task, err := fleet.Client().Get(t.Context(), "orders", made[0].ID)
@@ -88,7 +88,7 @@ func TestAFailingRunIsATaskOfItsOwn(t *testing.T) {
 func TestAMoveMovesOneRun(t *testing.T) {
 	t.Parallel()
 	fleet := newFleet(t, duefleettest.Config{Handler: func(context.Context, task.Delivery) error { return nil }})
-	recur(t, fleet, producer.Cron("0 * * * *", "UTC"), task.When{})
+	recur(t, fleet, producer.Cron("0 * * * *", "UTC"))
 	move := func(clock string) {
 		_, err := fleet.Client().Reschedule(t.Context(), "orders", "a", task.At(at(clock)))
 		check.OK(t, err)

@@ -14,9 +14,9 @@ import (
 // no zone: a day is always 24 hours. Set its other fields for an end.
 func Every(d time.Duration) *task.Recurrence { return &task.Recurrence{Every: d} }
 
-// Cron returns the rule of a task whose runs are at the dates of an expression of minute,
-// hour, day, month and day of week, in the local time of a zone such as Europe/Berlin. See
-// recurrence.Cron. Set its other fields for an end.
+// Cron returns the rule of a task that runs at the dates of an expression, in the local time
+// of a zone such as Europe/Berlin. The expression has minute, hour, day, month and day
+// of week: see recurrence.Cron. Set the rule's other fields for an end.
 func Cron(expression, zone string) *task.Recurrence {
 	return &task.Recurrence{Cron: expression, Zone: zone}
 }

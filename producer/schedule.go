@@ -252,7 +252,8 @@ func (c *Client) scheduleRound(
 // entry returns the request as it is stored, with the trace headers in named. An error means
 // that AMQP was changed during the call.
 func (r *Request) entry(named map[string]string) (shard.Entry, error) {
-	t := task.Task{ContentType: r.ContentType, Options: r.Options, Payload: r.Payload, Recurrence: r.Recurrence, AMQP: r.AMQP}
+	t := task.Task{ContentType: r.ContentType, Options: r.Options, Payload: r.Payload, Recurrence: r.Recurrence,
+		AMQP: r.AMQP}
 	if r.AMQP == nil {
 		t.Headers = withTrace(r.Headers, named)
 	}

@@ -9,15 +9,17 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Of returns the rule of a recurring task. The error is a *task.RuleError: neither Every nor
-// Cron is set, or both are; Runs is below 0 or above 2^32 - 1; Until is before 1971; or an error
-// of Every or Cron.
+// Of returns the rule of a recurring task. The error is a *task.RuleError:
+//   - Neither Every nor Cron is set, or both are.
+//   - Runs is below 0 or above 2^32 - 1, or Until is before 1971.
+//   - An error of Every or Cron.
 func Of(r task.Recurrence) (Rule, error) {
 	var rule Rule
 	var err error
 	switch {
 	case r.Every != 0 && (r.Cron != "" || r.Zone != ""):
-		return Rule{}, &task.RuleError{Field: "every", Rule: "must not be set together with cron or zone", Got: r.Every.String()}
+		return Rule{}, &task.RuleError{Field: "every", Rule: "must not be set together with cron or zone",
+			Got: r.Every.String()}
 	case r.Cron != "":
 		if len(r.Cron) > maxText || len(r.Zone) > maxText {
 			return Rule{}, &task.RuleError{Field: "cron", Rule: fmt.Sprintf("must have at most %d bytes, as zone", maxText),

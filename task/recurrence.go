@@ -35,6 +35,6 @@ type Recurrence struct {
 }
 
 // RunID returns the ID of one run of a recurring task: the task's ID, and when the run is due
-// by the rule, as in "invoice-7@2026-12-01T08:00:00.000Z". Each delivery of a run has it, and
-// so has a retry or a parked run, which are stored as tasks of their own.
+// by the rule. An example is "invoice-7@2026-12-01T08:00:00.000Z". Deliveries of a run have
+// it. So do retries and parked runs, which are stored as tasks of their own.
 func RunID(id string, planned time.Time) string { return id + planned.UTC().Format(runIDTime) }

@@ -44,8 +44,8 @@ type Task struct {
 	Payload []byte
 	// Recurrence is the rule of a recurring task; nil for every other task, and for a run.
 	Recurrence *Recurrence
-	// Series is the ID of the recurring task of which this task is a run. The run's own ID
-	// is RunID's. It is "" for every other task.
+	// Series is the ID of the recurring task if this task is a run of it, else "". The run's
+	// own ID is RunID's.
 	Series string
 	// AMQP is the message of a task that came through the topic's intake; nil for every
 	// other task. A task with it has neither Headers nor Options: they are in AMQP, as is

@@ -85,7 +85,8 @@ func TestASettledRunMakesTheNextOneDue(t *testing.T) {
 	t.Parallel()
 	c := newWitness(t)
 	l := c.recur(task.Recurrence{Every: time.Hour})
-	equal(t, "released", c.release(Release{Lease: Lease{l.ID, l.Token}, Attempted: true, Redelivered: true, Reason: "x"}), 1)
+	equal(t, "released", c.release(Release{Lease: Lease{l.ID, l.Token}, Attempted: true, Redelivered: true,
+		Reason: "x"}), 1)
 	l = c.run()
 	equal(t, "attempt", l.Attempt, 2)
 	next := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()

@@ -261,7 +261,7 @@ func TestDoctorTriesEveryCommand(t *testing.T) {
 		b, err := os.ReadFile(path)
 		check.OK(t, err)
 		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(string(b), -1) {
-			if !regexp.MustCompile(`"`+m[1]+`[ "]`).MatchString(tried) {
+			if !regexp.MustCompile(`"` + m[1] + `[ "]`).MatchString(tried) {
 				t.Errorf("%s calls %s, but doctor doesn't try it", filepath.Base(path), m[1])
 			}
 		}

@@ -112,7 +112,7 @@ const (
 	equalAccepted // another placement of the same epoch is accepted.
 	knownByEpoch  // the memory of fences doesn't distinguish placements of one epoch.
 	untied        // marks of clean shards count under any placement, unless a script removed them.
-	tokenless     // settling a run makes the one after the stored run due, whoever has the task.
+	tokenless     // settling a run makes the one after the stored run due, without a lease.
 	readByEpoch   // read answers another placement of the same epoch.
 )
 

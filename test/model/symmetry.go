@@ -51,8 +51,8 @@ func compareMovers(a, b mover) int {
 }
 
 func moverKey(m mover) uint64 {
-	return pack(uint8(m.at), m.view, m.shard, m.id<<4|m.version, m.run<<6|m.parked<<4|m.lapsed, m.cursor, m.stale<<4|m.dirty,
-		m.other)
+	return pack(uint8(m.at), m.view, m.shard, m.id<<4|m.version, m.run<<6|m.parked<<4|m.lapsed, m.cursor,
+		m.stale<<4|m.dirty, m.other)
 }
 
 func compareScanners(a, b scanner) int {

@@ -28,7 +28,8 @@ local function move(each, change)
   -- leased may be in a queue already.
   local function keep_plan(id, r, was)
     local planned, runs = run_of(r.body)
-    if planned == 0 and r.due ~= was then r.body = with_run(r.body, was, runs) end
+    if planned == 0 then planned = was end
+    r.body = with_run(r.body, planned == r.due and 0 or planned, runs)
     local score = not r.prior and tonumber(redis.call('ZSCORE', KEYS[1], id) or 0)
     r.redelivered = r.redelivered or score and score < 0 or false
   end
