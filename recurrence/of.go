@@ -9,15 +9,15 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Of returns the rule of a recurring task. The error is a *task.RuleError: neither Every nor
-// Cron is set, or both are; Runs is below 0 or above 2^32 - 1; Until is before 1971; or an error
-// of Every or Cron.
+// Of returns the rule of a recurring task. The error is a *task.RuleError, as of Every and Cron.
+// One of Every and Cron must be set, Runs be 0 to 2^32 - 1, and Until not before 1971.
 func Of(r task.Recurrence) (Rule, error) {
 	var rule Rule
 	var err error
 	switch {
 	case r.Every != 0 && (r.Cron != "" || r.Zone != ""):
-		return Rule{}, &task.RuleError{Field: "every", Rule: "must not be set together with cron or zone", Got: r.Every.String()}
+		return Rule{}, &task.RuleError{Field: "every", Rule: "must not be set together with cron or zone",
+			Got: r.Every.String()}
 	case r.Cron != "":
 		if len(r.Cron) > maxText || len(r.Zone) > maxText {
 			return Rule{}, &task.RuleError{Field: "cron", Rule: fmt.Sprintf("must have at most %d bytes, as zone", maxText),
@@ -73,4 +73,35 @@ func (r Rule) last(due, now time.Time) time.Time {
 		return due.Add(now.Sub(due).Truncate(r.every))
 	}
 	return now
+}
+
+// Times returns when a recurring task runs: first due, the time of the stored run, then the
+// times of the runs after it. It returns at most n, and fewer if the rule or Runs ends. If Of
+// refuses r, the stored run stands alone.
+//
+// A run that was moved is followed by the times after Planned that are later than due.
+func Times(r task.Recurrence, due time.Time, n int) []time.Time {
+	if r.Runs > 0 {
+		n = min(n, r.Runs)
+	}
+	if n <= 0 {
+		return nil
+	}
+	times := []time.Time{due}
+	rule, err := Of(r)
+	if err != nil {
+		return times
+	}
+	at := due
+	if !r.Planned.IsZero() {
+		at = rule.last(r.Planned, due)
+	}
+	for len(times) < n {
+		next, ok := rule.After(at)
+		if !ok {
+			break
+		}
+		times, at = append(times, next), next
+	}
+	return times
 }
