@@ -42,37 +42,47 @@ func Of(r task.Recurrence) (Rule, error) {
 	if !r.Until.IsZero() {
 		rule = rule.Until(r.Until.Truncate(time.Millisecond))
 	}
+	rule.runs, rule.each = r.Runs, r.Each
 	return rule, nil
 }
 
 // maxText bounds an expression and a zone, in bytes.
 const maxText = 255
 
-// Next returns when the run after a delivered one is due, by its rule. due is when the
-// delivered one was due, and now is the present time. ok is false if the delivered run was
-// the last one. Runs that were missed until now are left out, unless r has Each.
-func Next(r task.Recurrence, due, now time.Time) (next time.Time, ok bool, err error) {
-	rule, err := Of(r)
-	if err != nil || r.Runs == 1 {
-		return time.Time{}, false, err
+// Next returns when the run after a delivered one is due. planned is when the delivered one
+// was due by the rule (task.Recurrence.PlannedAt), and now is the present time. ok is false if
+// it was the last one. Runs that were missed until now are left out, unless the rule has Each.
+func (r Rule) Next(planned, now time.Time) (next time.Time, ok bool) {
+	switch {
+	case r.runs == 1:
+		return time.Time{}, false
+	case r.each || !now.After(planned):
+		return r.After(planned)
+	case r.every > 0:
+		return r.After(planned.Add(now.Sub(planned).Truncate(r.every)))
 	}
-	if !r.Planned.IsZero() {
-		due = r.Planned
-	}
-	if !r.Each {
-		due = rule.last(due, now)
-	}
-	next, ok = rule.After(due)
-	return next, ok, nil
+	return r.After(now)
 }
 
-// last returns the last time from due to now at which a rule that has due may have a run.
-func (r Rule) last(due, now time.Time) time.Time {
-	switch {
-	case !now.After(due):
-		return due
-	case r.every > 0:
-		return due.Add(now.Sub(due).Truncate(r.every))
+// Times returns when a recurring task runs next, at most n times: first due, the time of the
+// stored run, then the times of the runs after it, if each is delivered at its time or now. If
+// Of refuses r, the stored run stands alone.
+func Times(r task.Recurrence, due, now time.Time, n int) []time.Time {
+	if n <= 0 {
+		return nil
 	}
-	return now
+	times, planned := []time.Time{due}, r.PlannedAt(due)
+	rule, err := Of(r)
+	for err == nil && len(times) < n {
+		if due.After(now) {
+			now = due
+		}
+		next, ok := rule.Next(planned, now)
+		if !ok {
+			break
+		}
+		times, due, planned = append(times, next), next, next
+		rule.runs = max(rule.runs-1, 0)
+	}
+	return times
 }

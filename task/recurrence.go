@@ -34,6 +34,14 @@ type Recurrence struct {
 	Planned time.Time
 }
 
+// PlannedAt returns when the stored run is due by the rule. due is its due time.
+func (r *Recurrence) PlannedAt(due time.Time) time.Time {
+	if r.Planned.IsZero() {
+		return due
+	}
+	return r.Planned
+}
+
 // RunID returns the ID of one run of a recurring task: the task's ID, and when the run is due
 // by the rule. An example is "invoice-7@2026-12-01T08:00:00.000Z". Deliveries of a run have
 // it. So do retries and parked runs, which are stored as tasks of their own.

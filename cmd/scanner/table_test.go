@@ -56,6 +56,23 @@ var listedTasks = []admin.Listed{
 	{Stored: shard.Stored{Record: damaged, State: task.Parked}},
 }
 
+// recurringTasks are tasks without a rule next to recurring ones: with each kind of rule, moved,
+// overdue, and at its last run.
+var recurringTasks = []admin.Listed{
+	listedAs("o-1", task.Waiting, 36*time.Hour, 36*time.Hour, ""),
+	recurringAs("daily", time.Hour, task.Recurrence{Cron: "0 9 * * 1-5", Zone: "Europe/Berlin", Runs: 3, Each: true}),
+	recurringAs("moved", time.Hour, task.Recurrence{Every: 90 * time.Minute, Planned: now.Add(2 * time.Hour)}),
+	recurringAs("overdue", -5*time.Hour, task.Recurrence{Every: time.Hour, Until: now.Add(90 * time.Minute)}),
+	recurringAs("last one", time.Minute, task.Recurrence{Every: time.Hour, Runs: 1}),
+	listedAs("customer:17/ä", task.Leased, -time.Second, 29*time.Second, ""),
+}
+
+func recurringAs(id string, due time.Duration, r task.Recurrence) admin.Listed {
+	l := listedAs(id, task.Waiting, due, due, "")
+	l.Recurrence = &r
+	return l
+}
+
 // listedAs returns a task; due and next are relative to now.
 func listedAs(id string, state task.State, due, next time.Duration, reason string) admin.Listed {
 	s := shard.Stored{State: state, Next: now.Add(next)}
@@ -82,6 +99,7 @@ func TestTables(t *testing.T) {
 	for name, draw := range map[string]func(io.Writer) error{
 		"topics":     func(w io.Writer) error { return printTopics(w, documents) },
 		"tasks":      func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
+		"recurring":  func(w io.Writer) error { return printTasks(w, visited(recurringTasks), now) },
 		"tasks_none": func(w io.Writer) error { return printTasks(w, visited[admin.Listed](nil), now) },
 		"parked":     func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
 		"parked_empty": func(w io.Writer) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -91,8 +92,14 @@ listed first; without it the list goes shard by shard. A task that is claimed, r
 or rescheduled in the meantime may be missing. The table prints an ID with blanks,
 quotes or unprintable characters as a JSON string.
 
--o json prints one array, -o ndjson one object per line. There a task that came through
-the topic's intake has "amqp": routing key, properties, and headers with their types.
+The line below a recurring task has its rule, how many runs are left, when a moved run was
+planned, and the times after DUE.
+
+-o json prints one array, -o ndjson one object per line. There a recurring task has
+"recurrence": its rule, "runs" that are left, "planned" if the run was moved, and the
+"next" three times. A run that is stored as a task of its own, to be retried or parked, has
+"series": the ID of the recurring task. A task that came through the topic's intake has
+"amqp": routing key, properties, and headers with their types.
 Exit code 3: no such topic.`,
 		Example: `  scanner tasks ls orders --limit 20
   scanner tasks ls orders --state retrying
@@ -132,19 +139,21 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	if err != nil {
 		return err
 	}
-	tasks.Limit = flags.limit
+	tasks.Limit, tasks.Details = flags.limit, true
 	return s.withStore(func(store *shard.Store) error {
 		tasks.Topic = store.Topic(flags.topic)
 		all := func(yield func(admin.Listed) bool) error { return tasks.Each(cmd.Context(), yield) }
 		if flags.format.Format == cli.Table {
 			return printTasks(cmd.OutOrStdout(), all, now)
 		}
-		tasks.Messages = true
 		if flags.payloads {
 			return printList(cmd.OutOrStdout(), flags.format.Format, withPayloads(cmd.Context(), store, all,
-				func(l admin.Listed) (string, string) { return l.Topic, l.ID }), newTaskPayload)
+				func(l admin.Listed) (string, string) { return l.Topic, l.ID }), func(p withPayload[admin.Listed]) taskPayload {
+				return taskPayload{admin.NewTaskLine(p.listed, now), p.payload}
+			})
 		}
-		return printList(cmd.OutOrStdout(), flags.format.Format, all, admin.NewTaskLine)
+		return printList(cmd.OutOrStdout(), flags.format.Format, all,
+			func(l admin.Listed) admin.TaskLine { return admin.NewTaskLine(l, now) })
 	})
 }
 
@@ -152,10 +161,6 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 type taskPayload struct {
 	admin.TaskLine
 	payload
-}
-
-func newTaskPayload(p withPayload[admin.Listed]) taskPayload {
-	return taskPayload{admin.NewTaskLine(p.listed), p.payload}
 }
 
 // each calls yield with values until it returns false.
@@ -182,8 +187,37 @@ func printTasks(out io.Writer, all each[admin.Listed], now time.Time) error {
 			next = cli.Relative(l.Next, now)
 		}
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, cli.Relative(l.Due, now),
-			next, max(l.Attempt-1, 0), cli.OneLine(l.Reason))
+			next, max(l.Attempt-1, 0), cli.OneLine(l.Reason)) + ruleLine(l, now)
 	})
+}
+
+// ruleLine returns a line below the row of a recurring task, with its rule and the times after
+// the stored run. It returns "" for any other task. The line is escaped for tabwriter, so that
+// it widens no column.
+func ruleLine(l admin.Listed, now time.Time) string {
+	if l.Recurrence == nil {
+		return ""
+	}
+	r, parts := *l.Recurrence, []string{admin.RuleText(*l.Recurrence)}
+	if r.Runs == 1 {
+		parts = append(parts, "1 run left")
+	} else if r.Runs > 1 {
+		parts = append(parts, fmt.Sprintf("%d runs left", r.Runs))
+	}
+	if r.Each {
+		parts = append(parts, "each missed run comes")
+	}
+	if !r.Planned.IsZero() {
+		parts = append(parts, "moved from "+duetime.Text(r.Planned))
+	}
+	var later []string
+	for _, at := range admin.NextTimes(l, now)[1:] {
+		later = append(later, duetime.Text(at))
+	}
+	if len(later) > 0 {
+		parts = append(parts, "then "+strings.Join(later, ", "))
+	}
+	return "\xff\n  " + cli.OneLine(strings.Join(parts, "; ")) + "\xff" // tabwriter.Escape as a byte
 }
 
 // tableRows is how many rows printTable holds and aligns at once.
@@ -192,7 +226,7 @@ const tableRows = 1000
 // printTable prints a table with a row for each value, or the text in none if there is no
 // value. If all fails, the rows before are still written.
 func printTable[T any](out io.Writer, head, none string, all each[T], row func(T) string) error {
-	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', tabwriter.StripEscape)
 	rows := 0
 	var failed error
 	err := all(func(v T) bool {

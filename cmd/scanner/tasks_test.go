@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -9,7 +10,10 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	checked "github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 )
 
 // put stores tasks in topic orders.
@@ -22,6 +26,62 @@ func (o *operator) put(when task.When, ids ...string) {
 	for _, r := range router.New(o.store).Topic("orders").Schedule(o.t.Context(), entries) {
 		if r.Err != nil {
 			o.t.Fatal(r.Err)
+		}
+	}
+}
+
+// TestRecurringTasksAreListedWithTheirRules: the table and JSON have the rule and the next
+// times, also of a moved run. A run that is a task of its own names its recurring task.
+func TestRecurringTasksAreListedWithTheirRules(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "")
+	o.serve("orders", 4)
+	client, err := producer.New(producer.Config{Redis: o.rdb, Prefix: o.prefix})
+	checked.OK(t, err)
+	first := time.Now().UTC().Add(2 * time.Hour).Truncate(time.Hour)
+	text := func(hours int) string {
+		return first.Add(time.Duration(hours) * time.Hour).Format("2006-01-02T15:04:05.000Z")
+	}
+	recur := func(id string, r *task.Recurrence) {
+		t.Helper()
+		_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id, Recurrence: r,
+			When: task.At(first), Payload: []byte("p"), Headers: map[string]string{"h": "v"}})
+		checked.OK(t, err)
+	}
+	recur("dates", producer.Cron("0 * * * *", "UTC"))
+	recur("every", &task.Recurrence{Every: time.Hour, Runs: 3, Each: true, Until: first.Add(48 * time.Hour)})
+	run := task.RunID("every", first.Add(-time.Hour))
+	fixture.Store(t, o.store.Topic("orders"), shard.Entry{ID: run, When: task.At(first),
+		Body: shard.EncodeBody(&task.Task{Series: "every", Headers: map[string]string{"h": "v"}})})
+	_, err = client.Reschedule(t.Context(), "orders", "dates", task.At(first.Add(90*time.Minute)))
+	checked.OK(t, err)
+	o.wants(cli.Done, "\n  0 * * * * UTC; moved from "+text(0)+"; then "+text(2)+", "+text(3)+"\n", "tasks", "ls",
+		"orders")
+	o.wants(cli.Done, "\n  every 1h0m0s until "+first.Add(48*time.Hour).Format(time.RFC3339)+"; 3 runs left; "+
+		"each missed run comes; then "+text(1)+", "+text(2)+"\n", "tasks", "ls", "orders")
+	want := map[string]string{
+		"dates": `{"cron":"0 * * * *","zone":"UTC","planned":"` + text(0) + `","next":["` +
+			first.Add(90*time.Minute).Format("2006-01-02T15:04:05.000Z") + `","` + text(2) + `","` + text(3) + `"]}`,
+		"every": `{"every":"1h0m0s","until":"` + text(48) + `","runs":3,"each":true,"next":["` + text(0) + `","` +
+			text(1) + `","` + text(2) + `"]}`,
+		run: "",
+	}
+	for _, more := range [][]string{nil, {"--payload"}, {"--limit", "9"}} {
+		code, out := o.call(append([]string{"tasks", "ls", "orders", "-o", "json"}, more...)...)
+		var all []struct {
+			ID, Series string
+			Recurrence json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(out), &all); err != nil || code != cli.Done || len(all) != 3 {
+			t.Fatalf("code %d, %v: %s", code, err, out)
+		}
+		for _, one := range all {
+			var got bytes.Buffer
+			if one.Recurrence != nil {
+				checked.OK(t, json.Compact(&got, one.Recurrence))
+			}
+			checked.Equal(t, "recurrence of "+one.ID, got.String(), want[one.ID])
+			checked.Equal(t, one.ID+" is a run", one.Series == "every", one.ID == run)
 		}
 	}
 }

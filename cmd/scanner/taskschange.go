@@ -40,7 +40,8 @@ func tasksRunNow(s *settings) *cobra.Command {
 		how: changeVerb{name: string(bulk.RunNow), done: "made due",
 			short: "Makes waiting tasks due now, for a retry at once; asks before it changes more than the named ones",
 			long: `A task that waits for a retry keeps its attempts, its message and its first due time.
-Tasks that are due already are skipped, and so are parked ones: see parked replay.`,
+Tasks that are due already are skipped, and so are parked ones: see parked replay.
+One run of a recurring task comes now instead of at its time; the others stay.`,
 			confirm: cli.Confirmation{Deed: cli.RunsNow()},
 		},
 		example: `  scanner tasks run-now orders o-1 o-2
@@ -57,7 +58,8 @@ func tasksMove(s *settings) *cobra.Command {
 			short: "Gives waiting tasks another due time; asks before it changes more than the named ones",
 			long: `--in and --at are the new due time. --by adds a duration to the next attempt of each
 task; a result in the past means now. Attempts, message and the first due time of a
-retry stay. Parked tasks are skipped: see parked replay.
+retry stay. Parked tasks are skipped: see parked replay. It moves one run of a
+recurring task; the others stay.
 
 An interrupted command prints the flag --resume for the next one, which moves no task
 twice.`,
@@ -83,7 +85,7 @@ func tasksCancel(s *settings) *cobra.Command {
 			short: "Removes stored tasks for good; asks before it removes more than the named ones",
 			long: `It removes tasks in every state, parked ones too. A message that is on its way to the
 broker, or in a queue, may still arrive. A task that is stored again while the command
-runs may be removed as well.`,
+runs may be removed as well. A recurring task ends with all its runs.`,
 			confirm: cli.Confirmation{Deed: cli.Cancels()},
 		},
 		example: `  scanner tasks cancel orders o-1

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"time"
+
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -25,20 +27,24 @@ type TaskLine struct {
 	Attempts    int    `json:"attempts"`
 	Redelivered bool   `json:"redelivered"`
 	Reason      string `json:"reason,omitempty"`
+	// Recurrence is the rule of a recurring task, and Series the ID of a run's recurring task.
+	// Both are absent unless Tasks.Details is set.
+	Recurrence *RecurrenceLine `json:"recurrence,omitempty"`
+	Series     string          `json:"series,omitempty"`
 	// AMQP is the message of a task that came through the topic's intake. It is absent unless
-	// Tasks.Messages is set.
+	// Tasks.Details is set.
 	AMQP *amqpmsg.View `json:"amqp,omitempty"`
 }
 
-// NewTaskLine returns the line of a task.
-func NewTaskLine(l Listed) TaskLine {
+// NewTaskLine returns the line of a task at the present time.
+func NewTaskLine(l Listed, now time.Time) TaskLine {
 	return TaskLine{
 		Topic: l.Topic, ID: l.ID, State: l.State,
 		Due: duetime.Text(l.Due), DueMs: duetime.Millis(l.Due),
 		Scheduled: duetime.Text(l.Scheduled), ScheduledMs: duetime.Millis(l.Scheduled),
 		NextAttempt: duetime.Text(l.Next), NextAttemptMs: duetime.Millis(l.Next),
 		Attempts: max(l.Attempt-1, 0), Redelivered: l.Redelivered, Reason: l.Reason,
-		AMQP: amqpmsg.NewView(l.AMQP),
+		Recurrence: newRecurrenceLine(l, now), Series: l.Series, AMQP: amqpmsg.NewView(l.AMQP),
 	}
 }
 
@@ -57,6 +63,8 @@ type ParkedLine struct {
 	Attempts   int    `json:"attempts"`
 	Bytes      int    `json:"payload_bytes"`
 	Reason     string `json:"reason"`
+	// Series is the ID of a run's recurring task.
+	Series string `json:"series,omitempty"`
 	// AMQP is the message of a task that came through the topic's intake.
 	AMQP *amqpmsg.View `json:"amqp,omitempty"`
 }
@@ -68,6 +76,6 @@ func NewParkedLine(r shard.Record) ParkedLine {
 		Due: duetime.Text(r.Due), DueMs: duetime.Millis(r.Due),
 		FirstDue: duetime.Text(r.FirstDue), FirstDueMs: duetime.Millis(r.FirstDue),
 		ParkedAt: duetime.Text(r.ReasonAt), ParkedAtMs: duetime.Millis(r.ReasonAt),
-		AMQP: amqpmsg.NewView(r.AMQP),
+		Series: r.Series, AMQP: amqpmsg.NewView(r.AMQP),
 	}
 }

@@ -69,7 +69,7 @@ func (w *walk) after(ctx context.Context, at int, span shard.Span, after TaskCur
 		}
 		span = span.Within(after.Next, time.Time{})
 	}
-	found, list := 0, w.Topic.Shard(at).List(span, w.Prefix)
+	found, list := 0, w.list(at, span)
 	for {
 		page, err := list.Next(ctx)
 		if err != nil || len(page) == 0 {

@@ -17,8 +17,8 @@ import (
 // for its first attempt is task.Waiting.
 const Retrying task.State = "retrying"
 
-// Listed is a stored task in a listing, without payload, and without content type and
-// headers unless Tasks.Messages is set. State may be Retrying.
+// Listed is a stored task in a listing, without payload, content type and headers. It has
+// AMQP, Recurrence and Series only if Tasks.Details is set. State may be Retrying.
 type Listed struct{ shard.Stored }
 
 func newListed(s shard.Stored) Listed {
@@ -41,8 +41,9 @@ type Tasks struct {
 	// Limit, if positive, is the largest number of tasks listed. Tasks that are tried or
 	// given back first come first, parked tasks last.
 	Limit int
-	// Messages reads the messages of tasks that came through an intake, without payloads.
-	Messages bool
+	// Details reads the rules of recurring tasks, and the messages of tasks that came through
+	// an intake, without payloads.
+	Details bool
 }
 
 // Each calls yield with every selected task until yield returns false. With a Limit the
@@ -180,10 +181,7 @@ func (w *walk) shard(ctx context.Context, at int) error {
 // span visits the tasks of a span. With a limit the first tasks are enough, except among
 // the leased ones, which are in another order.
 func (w *walk) span(ctx context.Context, at int, span shard.Span) error {
-	found, list := 0, w.Topic.Shard(at).List(span, w.Prefix)
-	if w.Messages {
-		list.ReadMessages()
-	}
+	found, list := 0, w.list(at, span)
 	for {
 		page, err := list.Next(ctx)
 		if err != nil || len(page) == 0 {
@@ -203,6 +201,15 @@ func (w *walk) span(ctx context.Context, at int, span shard.Span) error {
 			}
 		}
 	}
+}
+
+// list returns the list of a span's tasks.
+func (w *walk) list(at int, span shard.Span) *shard.List {
+	list := w.Topic.Shard(at).List(span, w.Prefix)
+	if w.Details {
+		list.ReadMessages()
+	}
+	return list
 }
 
 // first reports whether a task is met for the first time.

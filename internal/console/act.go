@@ -31,6 +31,8 @@ type plan struct {
 	Title, Done string
 	// Text says what the action means for a task, and Which names the tasks.
 	Text, Which string
+	// Recurring says what the action means for a recurring task.
+	Recurring string
 	// Back is the page with the tasks.
 	Back link
 	// Grave is true if the tasks are gone after it.

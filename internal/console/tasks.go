@@ -52,10 +52,21 @@ type taskRow struct {
 	admin.Listed
 	Link  string
 	Shard int
+	// Rule is the rule of a recurring task; "" for any other.
+	Rule string
+	// SeriesLink is the address of a run's recurring task; "" for any other task.
+	SeriesLink string
 }
 
 func newTaskRow(l admin.Listed) taskRow {
-	return taskRow{Listed: l, Link: taskLink(l.Topic, l.ID)}
+	row := taskRow{Listed: l, Link: taskLink(l.Topic, l.ID)}
+	if l.Recurrence != nil {
+		row.Rule = admin.RuleText(*l.Recurrence)
+	}
+	if l.Series != "" {
+		row.SeriesLink = taskLink(l.Topic, l.Series)
+	}
+	return row
 }
 
 // taskLink returns the address of a task's page.
@@ -113,7 +124,7 @@ func taskStates() []string {
 
 // wanted returns what the form asks for.
 func (v *tasksView) wanted(now time.Time) (t admin.Tasks, err error) {
-	t = admin.Tasks{State: task.State(v.State), Prefix: v.ID, Limit: tasksPerPage}
+	t = admin.Tasks{State: task.State(v.State), Prefix: v.ID, Limit: tasksPerPage, Details: true}
 	if v.State != "" && !slices.Contains(v.States, v.State) {
 		return t, fmt.Errorf("the state %q must be one of %s", v.State, strings.Join(v.States, ", "))
 	}
@@ -195,7 +206,9 @@ type taskView struct {
 	// Unreadable says why the record can't be read; "" if it can.
 	Unreadable string
 	Bytes      int
-	Headers    []settingRow
+	// NextTimes has the next three times of a recurring task, or fewer if it ends.
+	NextTimes []time.Time
+	Headers   []settingRow
 	// Options has those that are set.
 	Options []settingRow
 	Links   taskLinks
@@ -232,6 +245,9 @@ func (c *Console) task(ctx context.Context, r *http.Request, _ reading) (any, er
 		v.Unreadable = found.Err.Error()
 	}
 	v.Links = v.links()
+	if found.Recurrence != nil {
+		v.NextTimes = admin.NextTimes(found, time.Now())
+	}
 	if c.payloads && found.Err == nil {
 		v.Payload = newPayloadView(found.Payload, found.AMQP)
 	}

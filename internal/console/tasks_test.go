@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
@@ -96,5 +97,54 @@ func TestATasksPage(t *testing.T) {
 		if status, _, _ := s.ask(http.MethodGet, path, nil); status != http.StatusNotFound {
 			t.Errorf("%s: %d", path, status)
 		}
+	}
+}
+
+// TestARecurringTasksPage shows the rule, the runs that are left, the next times and whether
+// the stored run was moved. The list marks recurring tasks and their runs. The page of a run
+// leads to its recurring task, and actions say what they do to all runs.
+func TestARecurringTasksPage(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, 3)
+	client, err := producer.New(producer.Config{Redis: r.Client, Prefix: r.Prefix})
+	check.OK(t, err)
+	first := time.Now().UTC().Add(24 * time.Hour).Truncate(time.Hour)
+	shown := func(hours int) string {
+		at := first.Add(time.Duration(hours) * time.Hour)
+		return string(moment(at))
+	}
+	_, err = client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: hostileID, When: task.At(first),
+		Recurrence: &task.Recurrence{Cron: "0 * * * *", Zone: "UTC", Runs: 7}})
+	check.OK(t, err)
+	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00"), "plain")...)
+	run := shard.EncodeBody(&task.Task{Series: hostileID, Headers: map[string]string{"h": "v"}})
+	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), run, "the run")...)
+	s := serve(t, r.Store, Config{Settings: settings()})
+	_, list, _ := s.ask(http.MethodGet, "/tasks?topic=orders", nil)
+	contains(t, list, `<span class="dim">recurs: 0 * * * * UTC</span>`, `<span class="dim">a run</span>`)
+	check.Equal(t, "marks", strings.Count(list, `<span class="dim">`), 2)
+	q := url.Values{"topic": {"orders"}, "id": {hostileID}}
+	_, page, _ := s.ask(http.MethodGet, "/task?"+q.Encode(), nil)
+	contains(t, page, "<dt>Recurs</dt><dd>0 * * * * UTC</dd>", "<dt>Runs left</dt><dd>7</dd>", "one comes for all of them",
+		"<dt>This run</dt><dd>at its time</dd>", "<dt>Next times</dt><dd>"+shown(0)+", "+shown(1)+", "+shown(2)+"</dd>")
+	_, err = client.Reschedule(t.Context(), "orders", hostileID, task.At(first.Add(3*time.Hour)))
+	check.OK(t, err)
+	_, page, _ = s.ask(http.MethodGet, "/task?"+q.Encode(), nil)
+	contains(t, page, "moved; it was planned for "+shown(0)+"</dd>",
+		"<dt>Next times</dt><dd>"+shown(3)+", "+shown(4)+", "+shown(5)+"</dd>")
+	_, page, _ = s.ask(http.MethodGet, "/task?topic=orders&id=the+run", nil)
+	contains(t, page, `<dt>Run of</dt><dd><a href="`+html.EscapeString(taskLink("orders", hostileID))+`">&#34;&gt;&lt;script`)
+	_, page, _ = s.ask(http.MethodGet, "/task?topic=orders&id=plain", nil)
+	for verb, text := range map[string]string{"run-now": "One run of a recurring task comes now",
+		"move": "One run of a recurring task moves.", "cancel": "A recurring task ends with all its runs."} {
+		for query, want := range map[string]bool{"all=1": true, "id=a": true, "task=" + url.QueryEscape(hostileID): true,
+			"task=plain": false, "task=the+run": false} {
+			_, act, _ := s.ask(http.MethodGet, "/tasks/"+verb+"?topic=orders&"+query, nil)
+			check.Equal(t, verb+" of "+query, strings.Contains(act, text), want)
+		}
+	}
+	for _, word := range []string{"Recurs", "Run of", "Next times"} {
+		check.Equal(t, word+" on the page of another task", strings.Contains(page, word), false)
 	}
 }

@@ -54,11 +54,14 @@ func (v *tasksView) links() taskLinks {
 func tasksVerbs() map[bulk.Verb]plan {
 	return map[bulk.Verb]plan{
 		bulk.RunNow: {Title: "Run now", Done: "Made due", Text: "A waiting task becomes due now. A retry keeps its " +
-			"attempts and its message. Tasks that are due already, leased or parked are skipped."},
+			"attempts and its message. Tasks that are due already, leased or parked are skipped.",
+			Recurring: "One run of a recurring task comes now instead of at its time. The others stay."},
 		bulk.Move: {Title: "Move", Done: "Moved", Moves: true, Text: "A waiting task gets another due time. A retry keeps " +
-			"its attempts and its message. Leased and parked tasks are skipped."},
+			"its attempts and its message. Leased and parked tasks are skipped.",
+			Recurring: "One run of a recurring task moves. The others stay."},
 		bulk.Cancel: {Title: "Cancel tasks", Done: "Cancelled", Grave: true, Text: "A cancelled task is gone for good, in " +
-			"every state. A message that is on its way may still arrive."},
+			"every state. A message that is on its way may still arrive.",
+			Recurring: "A recurring task ends with all its runs."},
 	}
 }
 
@@ -78,6 +81,9 @@ func (c *Console) tasksPlan(r *http.Request, verb bulk.Verb) (plan, error) {
 		return plan{}, fmt.Errorf("an address without a selection of tasks: %w", task.ErrNotFound)
 	}
 	p := tasksVerbs()[verb]
+	if one == "" || c.recurs(r.Context(), v.Topic, one) {
+		p.Text += " " + p.Recurring
+	}
 	p.Topic, p.Audit, p.Base = v.Topic, "tasks "+string(verb), "scanner tasks "+string(verb)+" "+v.Topic
 	if one != "" {
 		f = bulk.Filter{IDs: []string{one}}
@@ -115,6 +121,14 @@ func (c *Console) tasksPlan(r *http.Request, verb bulk.Verb) (plan, error) {
 		return n, err
 	}
 	return p, nil
+}
+
+// recurs reports whether a task is a recurring one. If it can't be read, the answer is no.
+func (c *Console) recurs(ctx context.Context, topic, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, countLimit)
+	defer cancel()
+	found, _, err := admin.FindTask(ctx, c.store.Topic(topic), id)
+	return err == nil && found.Recurrence != nil
 }
 
 // readMove sets what the form of Move asks for.

@@ -30,6 +30,7 @@ type Claimed struct {
 	// AMQPBytes counts the bytes of routing key, properties and headers in the record, if
 	// the task has AMQP.
 	AMQPBytes int
+	rule      recurrence.Rule // of a recurring task
 }
 
 // Batch is the answer to a claim.
@@ -125,10 +126,12 @@ func (s Shard) claimed(reply *luascript.Values) (Batch, error) {
 	for reply.Left() > 0 {
 		id, record := reply.Text(), reply.Text()
 		r, err := DecodeRecord(s.topic.name, id, record)
+		var rule recurrence.Rule
 		if err == nil && r.Recurrence != nil {
-			_, err = recurrence.Of(*r.Recurrence)
+			rule, err = recurrence.Of(*r.Recurrence)
 		}
-		claimed := Claimed{Task: r.Task, Shard: s.n, Token: token, SinceStored: r.Attempt - r.before}
+		claimed := Claimed{Task: r.Task, Shard: s.n, Token: token, SinceStored: r.Attempt - r.before,
+			rule: rule}
 		if r.AMQP != nil {
 			claimed.AMQPBytes = len(record) - recordHead - len(r.Payload)
 		}

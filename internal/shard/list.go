@@ -60,7 +60,7 @@ type List struct {
 	over   bool
 	tasks  int64 // limit of a page
 	part   part
-	// messages: records are read as with partMeta, and Task.AMQP is set.
+	// messages: records are read as with partMeta. See ReadMessages.
 	messages bool
 }
 
@@ -78,8 +78,8 @@ func (s Shard) List(span Span, prefix string) *List {
 	return &List{shard: s, prefix: prefix, from: scoreText(span.From), to: scoreText(span.To), tasks: listTasks}
 }
 
-// ReadMessages makes the list set Task.AMQP, where it can be read. It comes before the
-// first Next.
+// ReadMessages makes the list set Task.AMQP, Task.Recurrence and Task.Series, where they can
+// be read. It comes before the first Next.
 func (l *List) ReadMessages() { l.messages = true }
 
 func scoreText(score float64) string { return strconv.FormatFloat(score, 'g', -1, 64) }
@@ -115,9 +115,10 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 		one.record, one.there = reply.TextIf()
 		one.left = int(reply.Int())
 		stored := s.topic.listed(l.part, now, one)
-		if l.messages && stored.AMQP == nil && one.there {
-			r, _ := DecodeRecord(s.topic.name, one.id, one.record)
-			stored.AMQP = r.AMQP
+		if l.messages && l.part == partHead && one.there {
+			if r, err := DecodeRecord(s.topic.name, one.id, one.record); err == nil {
+				stored.AMQP, stored.Recurrence, stored.Series = r.AMQP, r.Recurrence, r.Series
+			}
 		}
 		tasks = append(tasks, stored)
 	}

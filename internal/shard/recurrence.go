@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/luascript"
-	"github.com/duefleet/duefleet/recurrence"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -78,11 +77,7 @@ func RunOf(t task.Task) task.Task {
 	if t.Recurrence == nil {
 		return t
 	}
-	planned := t.Due
-	if !t.Recurrence.Planned.IsZero() {
-		planned = t.Recurrence.Planned
-	}
-	t.ID, t.Series, t.Recurrence = task.RunID(t.ID, planned), t.ID, nil
+	t.ID, t.Series, t.Recurrence = task.RunID(t.ID, t.Recurrence.PlannedAt(t.Due)), t.ID, nil
 	return t
 }
 
@@ -96,9 +91,9 @@ type Advance struct {
 }
 
 // Advance returns how to settle the run of a recurring task after its delivery, at the
-// present time by Redis's clock. Claim has checked the rule.
+// present time by Redis's clock.
 func (c *Claimed) Advance(now time.Time) Advance {
-	next, _, _ := recurrence.Next(*c.Recurrence, c.Due, now)
+	next, _ := c.rule.Next(c.Recurrence.PlannedAt(c.Due), now)
 	return Advance{Lease: Lease{ID: c.ID, Token: c.Token}, Next: next}
 }
 
