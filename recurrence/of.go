@@ -74,3 +74,17 @@ func (r Rule) last(due, now time.Time) time.Time {
 	}
 	return now
 }
+
+// Times returns when the stored run of a recurring task and the next ones are due, n times at
+// most. due is the due time of the stored run, which is the first element. The others are as
+// if each run was delivered when it was due. With Each, the runs that a moved one passed follow
+// it at their times of the rule. A rule that can't be read has no others.
+func Times(r task.Recurrence, due time.Time, n int) []time.Time {
+	var times []time.Time
+	for ok := true; ok && len(times) < n; {
+		times = append(times, due)
+		due, ok, _ = Next(r, due, due)
+		r.Planned, r.Runs = time.Time{}, max(r.Runs-1, 0)
+	}
+	return times
+}
