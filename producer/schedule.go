@@ -252,8 +252,12 @@ func (c *Client) scheduleRound(
 // entry returns the request as it is stored, with the trace headers in named. An error means
 // that AMQP was changed during the call.
 func (r *Request) entry(named map[string]string) (shard.Entry, error) {
-	t := task.Task{ContentType: r.ContentType, Options: r.Options, Payload: r.Payload, Recurrence: r.Recurrence,
-		AMQP: r.AMQP}
+	t := task.Task{ContentType: r.ContentType, Options: r.Options, Payload: r.Payload, AMQP: r.AMQP}
+	if r.Recurrence != nil {
+		rule := *r.Recurrence
+		rule.Planned = time.Time{} // this run is not moved
+		t.Recurrence = &rule
+	}
 	if r.AMQP == nil {
 		t.Headers = withTrace(r.Headers, named)
 	}

@@ -2,6 +2,7 @@ package recurrence
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -30,7 +31,10 @@ func Of(r task.Recurrence) (Rule, error) {
 		rule, err = Every(r.Every)
 	}
 	if !r.Until.IsZero() {
-		err = cmp.Or(err, task.At(r.Until).Check())
+		var early *task.RuleError
+		if errors.As(task.At(r.Until).Check(), &early) {
+			err = cmp.Or[error](err, &task.RuleError{Field: "until", Rule: early.Rule, Got: early.Got})
+		}
 	}
 	if r.Runs < 0 || r.Runs > math.MaxUint32 {
 		err = cmp.Or[error](err, &task.RuleError{Field: "runs", Rule: fmt.Sprintf("must be 0 to %d", math.MaxUint32),
@@ -64,9 +68,9 @@ func (r Rule) Next(planned, now time.Time) (next time.Time, ok bool) {
 	return r.After(now)
 }
 
-// Times returns when a recurring task runs next, at most n times: first due, the time of the
-// stored run, then the times of the runs after it, if each is delivered at its time or now. If
-// Of refuses r, the stored run stands alone.
+// Times returns when a recurring task runs next, at most n times. The first is due, the time of
+// the stored run. The others follow if each run is delivered at its time, or now if that has
+// passed. If Of refuses r, the stored run stands alone.
 func Times(r task.Recurrence, due, now time.Time, n int) []time.Time {
 	if n <= 0 {
 		return nil

@@ -15,7 +15,6 @@ package recurrence
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/netresearch/go-cron"
@@ -96,20 +95,13 @@ func Cron(expression, zone string) (Rule, error) {
 	return Rule{dates: dates, zone: location, text: expression + " " + zone}, nil
 }
 
-// loaded keeps the zones that were loaded: time.LoadLocation reads a file each time.
-var loaded sync.Map // of *time.Location, by name
-
 func loadZone(zone string) (*time.Location, error) {
-	if known, ok := loaded.Load(zone); ok {
-		return known.(*time.Location), nil //nolint:forcetypeassert // nothing else is stored
-	}
 	location, err := time.LoadLocation(zone)
 	if err != nil || zone == "" || zone == "Local" {
 		const rule = "must be a name of the IANA database, such as Europe/Berlin or UTC " +
 			"(a program without the database imports time/tzdata)"
 		return nil, &task.RuleError{Field: "zone", Rule: rule, Got: fmt.Sprintf("%.80q", zone)}
 	}
-	loaded.Store(zone, location)
 	return location, nil
 }
 

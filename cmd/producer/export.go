@@ -47,6 +47,10 @@ After load, attempts count from 1, and the first due time is the due time. A tas
 through a topic's intake has "amqp" instead of headers and options: its whole message, with
 the types of its headers.
 
+A recurring task has "recurrence": its rule, and the runs that are left. "at" is its stored
+run, moved or not, and becomes the first run. If it was moved, "every" then counts from there.
+"cron" still has the date that the rule planned for it, if that is later.
+
 All tasks are written, whatever their state. The summary counts each state:
 - waiting: for the first attempt
 - retrying: for another attempt. After load it is due at once if the broker gave it back, and

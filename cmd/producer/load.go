@@ -64,9 +64,16 @@ byte. Then the default of "content_type" is application/json:
 
   {"id":"o-1","in":"30m","payload":{"order":1}}
 
-"amqp" replaces all optional fields, but not the payload. It is a message as a topic's intake
-stores it, in the form of get and export: "routing_key", "properties", and "headers" with
-their types:
+"recurrence" makes the task recur. It has "every", or "cron" and "zone". Optional are "until",
+"runs" and "each". "in" or "at" is then the first run, and may be absent:
+
+  {"id":"o-1","recurrence":{"cron":"0 9 1 * *","zone":"Europe/Berlin"}}
+
+"series" is the recurring task's ID, in a run that is a task of its own. Export writes it.
+
+"amqp" replaces all optional fields, but not the payload and the rule. It is a message as a
+topic's intake stores it, in the form of get and export: "routing_key", "properties", and
+"headers" with their types:
 
   {"id":"o-1","in":"30m","amqp":{"headers":{"n":{"type":"int32","value":7}}}}
 

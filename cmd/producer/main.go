@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	_ "time/tzdata" // the zones of recurring tasks, for systems without them
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
@@ -32,4 +33,44 @@ func (o *optionFlags) read() (task.Options, error) {
 		return o.Options, cli.UsageError(fmt.Sprintf("--expiration %q: %v", ndjson.Clip(o.expiration), err))
 	}
 	return o.Options, nil
+}
+
+// ruleFlags are the flags of a recurring task's rule.
+type ruleFlags struct {
+	task.Recurrence
+	every, until string
+}
+
+func (r *ruleFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&r.every, "every", "", "the task recurs, and its runs are this far apart: 30s, 1h, 7d; a day is 24 hours")
+	f.StringVar(&r.Cron, "cron", "", `the task recurs at these dates: minute, hour, day, month and day of week, `+
+		`as in "0 9 1 * *"; needs --zone`)
+	f.StringVar(&r.Zone, "zone", "", "the zone of --cron, such as Europe/Berlin or UTC")
+	f.StringVar(&r.until, "until", "", "the latest time of a run: RFC 3339, or Unix milliseconds (default no end)")
+	f.IntVar(&r.Runs, "runs", 0, "how many runs there are; 0 is no limit")
+	f.BoolVar(&r.Each, "each", false, "make runs that were missed follow one another (default one run for all of them)")
+}
+
+// read returns the rule, nil without one. The library checks its values.
+func (r *ruleFlags) read(f *pflag.FlagSet) (*task.Recurrence, error) {
+	if !f.Changed("every") && !f.Changed("cron") {
+		for _, name := range []string{"zone", "until", "runs", "each"} {
+			if f.Changed(name) {
+				return nil, cli.UsageError(fmt.Sprintf("--%s goes with --every or --cron", name))
+			}
+		}
+		return nil, nil
+	}
+	texts := map[string]string{}
+	for name, text := range map[string]string{"every": r.every, "until": r.until} {
+		if f.Changed(name) {
+			texts[name] = text
+		}
+	}
+	rule, err := ndjson.ParseRule(r.Recurrence, texts)
+	var wrong *ndjson.FieldError
+	if errors.As(err, &wrong) {
+		return nil, cli.UsageError(fmt.Sprintf("--%s %q: %v", wrong.Field, ndjson.Clip(texts[wrong.Field]), wrong.Err))
+	}
+	return rule, err
 }

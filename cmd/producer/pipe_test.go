@@ -367,12 +367,14 @@ func TestPipePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(page), "```json\n")
-	if len(blocks) != 4 {
-		t.Fatalf("%d blocks of JSON, want requests, answers, and a message of an intake", len(blocks)-1)
+	if len(blocks) != 5 {
+		t.Fatalf("%d blocks of JSON, want requests, answers, rules, and a message of an intake", len(blocks)-1)
 	}
-	message, _, _ := strings.Cut(blocks[3], "```")
-	if r, answers := newSandbox(t).pipe(strings.NewReader(message)); r.code != 0 || len(answers) != 1 {
-		t.Errorf("message of an intake: %+v", r)
+	rules, _, _ := strings.Cut(blocks[3], "```")
+	message, _, _ := strings.Cut(blocks[4], "```")
+	c := newSandbox(t)
+	if r, answers := c.pipe(strings.NewReader(rules + message)); r.code != 0 || len(answers) != 3 || c.stored() != 3 {
+		t.Errorf("rules, and a message of an intake: %+v", r)
 	}
 	requests, _, _ := strings.Cut(blocks[1], "```")
 	said, _, _ := strings.Cut(blocks[2], "```")

@@ -68,7 +68,7 @@ func TestTheExamplesOfThePage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "http.md"))
 	check.OK(t, err)
 	blocks := regexp.MustCompile("(?s)```bash\n(.*?)```(?:\n\n```json\n(.*?)```)?").FindAllStringSubmatch(string(page), -1)
-	check.Equal(t, "examples", len(blocks), 4)
+	check.Equal(t, "examples", len(blocks), 5)
 	for _, block := range blocks {
 		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-c", block[1])
 		cmd.Env = append(os.Environ(), "URL=http://"+s.addr, "TOKEN="+testToken)
@@ -92,7 +92,7 @@ func TestTheExamplesOfThePage(t *testing.T) {
 		}
 	}
 	check.Equal(t, "payload", c.payload("o-1"), `{"order":1}`)
-	check.Equal(t, "stored", c.stored(), 1)
+	check.Equal(t, "stored", c.stored(), 2)
 	s.stop(t)
 	for _, forbidden := range []string{testToken, `{"order"`, "order:1"} {
 		if strings.Contains(s.log.String(), forbidden) {

@@ -75,19 +75,28 @@ func registerID(cmd *cobra.Command, id *string, needed string) {
 func scheduleCommand(conn *connection) *cobra.Command {
 	r := ndjson.Request{Verb: "schedule"}
 	var due dueFlags
+	var rule ruleFlags
 	var payload payloadFlags
 	var headers []string
 	var options optionFlags
 	cmd := &cobra.Command{
-		Use:   "schedule TOPIC --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
+		Use:   "schedule TOPIC --id ID (--in 30m | --at 2026-12-01T10:00:00Z | --every 1h | --cron ...)",
 		Short: "Stores a task that is due later",
 		Long: `Stores a task that is due later. It replaces a pending task with the same ID: due time,
 payload, headers and attempts. A due time in the past means now; if it is more than a
-minute ago, a message on standard error says so.`,
+minute ago, a message on standard error says so.
+
+With --every or --cron the task recurs. --in or --at is then the first run. Without them it
+is the first time of the rule. A later schedule with the same ID replaces the rule, and
+cancel ends it.`,
 		Example: `  producer schedule orders --id o-1 --in 30m --payload '{"order":1}' --content-type application/json
-  pg_dump shop | producer schedule dumps --id d-1 --at 2026-12-01T10:00:00Z --payload-file -`,
+  pg_dump shop | producer schedule dumps --id d-1 --at 2026-12-01T10:00:00Z --payload-file -
+  producer schedule reports --id monthly --cron "0 9 1 * *" --zone Europe/Berlin`,
 		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) (err error) {
+			if r.Recurrence, err = rule.read(cmd.Flags()); err != nil {
+				return err
+			}
 			if err = due.set(cmd.Flags(), &r); err != nil {
 				return err
 			}
@@ -106,6 +115,7 @@ minute ago, a message on standard error says so.`,
 	f := cmd.Flags()
 	register(cmd, &r)
 	due.register(f)
+	rule.register(f)
 	options.register(f)
 	f.StringVar(&payload.text, "payload", "", "the payload as text (default empty)")
 	f.StringVar(&payload.file, "payload-file", "", "a file that holds the payload, or - for standard input")
@@ -149,6 +159,10 @@ is in "payload" if it is text, else in "payload_base64". A task that came throug
 topic's intake has "amqp": routing key, properties, and headers with their types. Exits
 with 3 if there is no such task.
 
+A recurring task has "recurrence", its rule, and "next_runs": the stored run and two more.
+"planned" is when that run is due by the rule, if it was moved. A run that is retried or
+parked is a task of its own, and "series" is the ID of its recurring task.
+
 With --history it prints what happened to the task, which need not be stored any more:
 scheduled, moved, delivered, handled, cancelled, retried, parked, replayed, purged. The
 topic's setting "history" says how long that is kept; by default it isn't. "handled" needs
@@ -166,7 +180,8 @@ a consumer that remembers deliveries. Exits with 3 if nothing is known.`,
 	return cmd
 }
 
-// dueFlags are --in and --at. Exactly one of them must be given.
+// dueFlags are --in and --at. Exactly one of them must be given. With the rule of a recurring
+// task, neither need be given.
 type dueFlags struct{ in, at string }
 
 func (d *dueFlags) register(f *pflag.FlagSet) {
@@ -176,7 +191,12 @@ func (d *dueFlags) register(f *pflag.FlagSet) {
 
 // set sets the due time of r.
 func (d *dueFlags) set(f *pflag.FlagSet, r *ndjson.Request) error {
-	if f.Changed("in") == f.Changed("at") {
+	switch in, at := f.Changed("in"), f.Changed("at"); {
+	case r.Recurrence != nil && !in && !at:
+		return nil
+	case r.Recurrence != nil && in && at:
+		return cli.UsageError("only one of --in and --at may be given")
+	case in == at:
 		return cli.UsageError("exactly one of --in and --at must be given")
 	}
 	name, value := "in", d.in

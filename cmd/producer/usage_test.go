@@ -32,7 +32,16 @@ func TestWrongUsage(t *testing.T) {
 		"cancel TASK --errors bad.txt":       "--errors goes with --file",
 		"schedule TASK": "exactly one of --in and --at must be given; see producer " +
 			"schedule --help",
-		"schedule TASK --in 1m --at 0": "exactly one of --in and --at must be given",
+		"schedule TASK --in 1m --at 0":                "exactly one of --in and --at must be given",
+		"schedule TASK --every soon":                  `--every "soon": want a duration such as 30m`,
+		"schedule TASK --every=":                      `--every "": want a duration`,
+		"schedule TASK --every 0s":                    `--every "0s": must not be 0`,
+		"schedule TASK --every 1h --until soon":       `--until "soon": want RFC 3339`,
+		"schedule TASK --every 1h --until 1796119200": `--until "1796119200": looks like Unix seconds`,
+		"schedule TASK --every 1h --in 1m --at 0":     "only one of --in and --at may be given",
+		"schedule TASK --in 1m --runs 3":              "--runs goes with --every or --cron",
+		"schedule TASK --in 1m --zone UTC":            "--zone goes with --every or --cron",
+		"reschedule TASK --in 1m --every 1h":          "unknown flag: --every",
 		"reschedule TASK": "exactly one of --in and --at must be given; see producer " +
 			"reschedule --help",
 		"schedule TASK --in soon":             `--in "soon": want a duration such as 30m`,

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -35,7 +36,10 @@ func (r *request) task() (wanted producer.Request, err error) {
 	if err != nil {
 		return wanted, err
 	}
-	if wanted.When, err = due(query); err != nil {
+	if wanted.Recurrence, err = rule(query); err != nil {
+		return wanted, err
+	}
+	if wanted.When, err = first(query, wanted.Recurrence); err != nil {
 		return wanted, err
 	}
 	if wanted.Options, err = options(query); err != nil {
@@ -72,7 +76,8 @@ func (r *request) bare() (when producer.When, err error) {
 func parameters(verb string) []string {
 	switch verb {
 	case "schedule":
-		return []string{"in", "at", "routing_key", "priority", "expiration", "correlation_id", "reply_to"}
+		return []string{"in", "at", "routing_key", "priority", "expiration", "correlation_id", "reply_to",
+			"every", "cron", "zone", "until", "runs", "each"}
 	case "reschedule":
 		return []string{"in", "at"}
 	}
@@ -102,6 +107,51 @@ func (r *request) query() (map[string]string, error) {
 		query[name] = values[0]
 	}
 	return query, nil
+}
+
+// first returns the due time of a task to schedule. A recurring task may have none: its first
+// run is then the first time of its rule.
+func first(query map[string]string, rule *task.Recurrence) (when producer.When, err error) {
+	_, hasIn := query["in"]
+	_, hasAt := query["at"]
+	if rule != nil && !hasIn && !hasAt {
+		return producer.When{}, nil
+	}
+	return due(query)
+}
+
+// rule reads the rule of a recurring task, nil without one. The library checks the values.
+func rule(query map[string]string) (*task.Recurrence, error) {
+	_, hasEvery := query["every"]
+	cron, hasCron := query["cron"]
+	if !hasEvery && !hasCron {
+		for _, name := range []string{"zone", "until", "runs", "each"} {
+			if _, given := query[name]; given {
+				return nil, badRequest(name, "needs every or cron")
+			}
+		}
+		return nil, nil
+	}
+	r := task.Recurrence{Cron: cron, Zone: query["zone"]}
+	if text, given := query["runs"]; given {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil, badRequest("runs", fmt.Sprintf("must be 0 to %d", math.MaxUint32))
+		}
+		r.Runs = int(n) //nolint:gosec // it has 32 bits
+	}
+	switch text, given := query["each"]; {
+	case text == "true":
+		r.Each = true
+	case given && text != "false":
+		return nil, badRequest("each", "must be true or false")
+	}
+	parsed, err := ndjson.ParseRule(r, query)
+	var wrong *ndjson.FieldError
+	if errors.As(err, &wrong) {
+		return nil, badRequest(wrong.Field, wrong.Err.Error())
+	}
+	return parsed, err
 }
 
 // due returns the due time. Exactly one of its two parameters must be given.

@@ -150,7 +150,7 @@ func (d *document) fits(t *testing.T, what string, s schema, body map[string]any
 	}
 	for name, value := range body {
 		is := map[string]string{"string": "string", "float64": "integer", "bool": "boolean",
-			"map[string]interface {}": "object"}[fmt.Sprintf("%T", value)]
+			"map[string]interface {}": "object", "[]interface {}": "array"}[fmt.Sprintf("%T", value)]
 		p, found := s.Properties[name]
 		if object, isObject := value.(map[string]any); found && p.Ref != "" && isObject {
 			d.fits(t, what+" "+name, p, object)

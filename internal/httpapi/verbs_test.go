@@ -71,6 +71,43 @@ func TestAMessageOfTheIntakeIsRead(t *testing.T) {
 		"routing_key: routing_key_base64:/w==]")
 }
 
+// TestARecurringTask: PUT and a line take the same rule, and GET shows it with the next runs.
+func TestARecurringTask(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	const rule = "map[cron:0 9 1 * * each:true runs:5 until:2100-01-01T00:00:00.000Z zone:Europe/Berlin]"
+	d.do("PUT", path("put")+"?cron=0+9+1+*+*&zone=Europe/Berlin&until=2100-01-01T00:00:00Z&runs=5&each=true", "p").
+		want(t, "PUT", 200, nil)
+	answers, err := d.batch(strings.NewReader(`{"verb":"schedule","id":"line","recurrence":{"cron":"0 9 1 * *",` +
+		`"zone":"Europe/Berlin","until":"2100-01-01T00:00:00Z","runs":5,"each":true}}
+{"verb":"get","id":"line"}`))
+	check.OK(t, err)
+	a := d.do("GET", path("put"), "")
+	a.want(t, "GET", 200, nil)
+	for _, body := range []map[string]any{a.body, answers[1]} {
+		check.Equal(t, "rule", fmt.Sprint(body["recurrence"]), rule)
+		runs, _ := body["next_runs"].([]any)
+		check.Equal(t, "runs", len(runs), 3)
+		check.Equal(t, "the first", runs[0], body["due"])
+		check.Equal(t, "planned", body["planned"], nil)
+	}
+	planned, second := a.body["due"], a.body["next_runs"].([]any)[1]
+	d.do("PATCH", path("put")+"?in=1m", "").want(t, "move", 200, nil)
+	a = d.do("GET", path("put"), "")
+	check.Equal(t, "planned", a.body["planned"], planned)
+	check.Equal(t, "the run after a moved one", a.body["next_runs"].([]any)[1], second)
+
+	d.do("PUT", path("in")+"?in=30m&every=1h", "").want(t, "a first run", 200, nil)
+	s, _ := d.stored("in")
+	if in := time.Until(s.Due); in < 29*time.Minute || in > 31*time.Minute {
+		t.Errorf("the first run is in %s", in)
+	}
+	_, err = d.tasks.Schedule(t.Context(), producer.Request{Topic: fixture.Orders, ID: "a@run",
+		When: producer.In(time.Hour), Headers: map[string]string{task.HeaderSeries: "a"}})
+	check.OK(t, err)
+	check.Equal(t, "series", d.do("GET", path("a@run"), "").body["series"], any("a"))
+}
+
 // TestAnIDMayHaveAnyCharacter: the path has it escaped.
 func TestAnIDMayHaveAnyCharacter(t *testing.T) {
 	t.Parallel()
@@ -139,6 +176,15 @@ func TestRefusals(t *testing.T) {
 		"a condition of a move": bad("PATCH /a?in=1h", "If-None-Match", "If-None-Match: *"),
 		"a due of a cancel":     bad("DELETE /a?in=1h", `"in"`),
 		"a body of a move":      {"PATCH /a?in=1h", "x", nil, 400, "bad_request", "body"},
+		"no rule":               bad("PUT /a?in=1h&runs=3", "runs"),
+		"runs":                  bad("PUT /a?every=1h&runs=-1", "runs"),
+		"each":                  bad("PUT /a?every=1h&each=1", "each"),
+		"every":                 bad("PUT /a?every=1", "every"),
+		"until":                 bad("PUT /a?every=1h&until=soon", "until"),
+		"a rule of a move":      bad("PATCH /a?in=1h&every=1h", `"every"`),
+		"two rules":             invalid("PUT /a?every=1h&cron=@daily&zone=UTC", "every"),
+		"no zone":               invalid("PUT /a?cron=@daily", "zone"),
+		"the past":              invalid("PUT /a?every=1h&until=2020-01-01T00:00:00Z", "until"),
 		"too far":               invalid("PUT /a?in=40000d", "due"),
 		"a long ID":             invalid("PUT /"+strings.Repeat("x", 256)+"?in=1h", "id"),
 		"an ID not in UTF-8":    invalid("PUT /%ff?in=1h", "id"),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/duetime"
+	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -33,6 +34,14 @@ type View struct {
 	Expiration    string            `json:"expiration,omitempty"`
 	CorrelationID string            `json:"correlation_id,omitempty"`
 	ReplyTo       string            `json:"reply_to,omitempty"`
+	// Recurrence is the rule of a recurring task. Planned is when the stored run is due by the
+	// rule, if it was moved. NextRuns are that run and two more at most.
+	Recurrence    *ndjson.Recurrence `json:"recurrence,omitempty"`
+	Planned       string             `json:"planned,omitempty"`
+	PlannedMillis int64              `json:"planned_ms,omitempty"`
+	NextRuns      []string           `json:"next_runs,omitempty"`
+	// Series is the recurring task's ID, in a run that is a task of its own.
+	Series string `json:"series,omitempty"`
 	// AMQP is the message of a task that came through the topic's intake.
 	AMQP *amqpmsg.View `json:"amqp,omitempty"`
 	// Payload is present if the payload is valid UTF-8, else PayloadBase64.
@@ -41,6 +50,9 @@ type View struct {
 	// Reason is why the task was parked or last released.
 	Reason string `json:"reason,omitempty"`
 }
+
+// runsShown is how many runs of a recurring task a view has, the stored one included.
+const runsShown = 3
 
 // NewView returns the view of a stored task.
 func NewView(s producer.Stored) View {
@@ -60,11 +72,17 @@ func NewView(s producer.Stored) View {
 		Priority:        s.Options.Priority,
 		CorrelationID:   s.Options.CorrelationID,
 		ReplyTo:         s.Options.ReplyTo,
+		Recurrence:      ndjson.NewRecurrence(s.Recurrence),
+		NextRuns:        ndjson.NextRuns(&s, runsShown),
+		Series:          s.Series,
 		AMQP:            amqpmsg.NewView(s.AMQP),
 		Reason:          s.Reason,
 	}
 	if s.Options.Expiration > 0 {
 		v.Expiration = s.Options.Expiration.String()
+	}
+	if s.Recurrence != nil {
+		v.Planned, v.PlannedMillis = duetime.Text(s.Recurrence.Planned), duetime.Millis(s.Recurrence.Planned)
 	}
 	if v.Headers == nil {
 		v.Headers = map[string]string{}

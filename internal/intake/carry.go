@@ -77,7 +77,7 @@ func (s *session) ask(ctx context.Context, todo batch) error {
 	if len(todo) == 0 {
 		return nil
 	}
-	if err := s.in.refuseFar(ctx, todo); err != nil {
+	if err := s.in.clocked(ctx, todo); err != nil {
 		return err
 	}
 	todo = todo.only(func(it *item) bool { return it.refusal == nil })
@@ -98,11 +98,12 @@ func (s *session) ask(ctx context.Context, todo batch) error {
 	return cmp.Or(stored, cancelled, moved)
 }
 
-// refuseFar refuses absolute due times that are too far ahead by Redis's clock.
-func (in *Intake) refuseFar(ctx context.Context, todo batch) error {
+// clocked does what needs Redis's clock. It refuses absolute due times that are too far ahead, and
+// sets the first runs of recurring tasks that have no due time.
+func (in *Intake) clocked(ctx context.Context, todo batch) error {
 	todo = todo.only(func(it *item) bool {
 		_, absolute := it.due.when.Instant()
-		return it.verb != Cancel && absolute
+		return it.verb != Cancel && (absolute || it.rule != nil && it.entry.When.IsZero())
 	})
 	if len(todo) == 0 {
 		return nil
@@ -112,6 +113,7 @@ func (in *Intake) refuseFar(ctx context.Context, todo batch) error {
 		return err
 	}
 	for _, it := range todo {
+		it.begin(time.UnixMilli(now))
 		if it.due.far(now) {
 			it.refusal = &refusal{refusedWhen, fmt.Errorf("header %s: %w", HeaderDue, tooFar())}
 		}

@@ -63,8 +63,10 @@ type item struct {
 	verb     string
 	asked    bool // it has HeaderVerb
 	id       string
+	unnamed  bool // the ID is a random one
 	due      due
-	entry    shard.Entry // of a task to store
+	rule     *task.Recurrence // of a recurring task; else nil
+	entry    shard.Entry      // of a task to store
 
 	refusal *refusal
 	code    string                     // "" until it is carried out
@@ -124,12 +126,23 @@ func (it *item) understand(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	if it.due, err = dueOf(m.Headers); err != nil {
 		return &refusal{refusedWhen, err}
 	}
+	if it.rule, err = ruleOf(m.Headers); err != nil {
+		return &refusal{refusedWhen, err}
+	}
 	if it.verb == Move {
+		if it.rule != nil {
+			return &refusal{refusedWhen, errors.New("a move takes no rule: it moves one run")}
+		}
 		if !it.due.given {
 			return &refusal{refusedWhen, fmt.Errorf("a move needs one of the headers %s, %s and %s", HeaderDelay, HeaderDue,
 				HeaderIn)}
 		}
 		return nil
+	}
+	if it.rule != nil {
+		if err := it.checkRecurringID(); err != nil {
+			return &refusal{refusedID, err}
+		}
 	}
 	return it.pack(r, m, now)
 }
@@ -159,7 +172,7 @@ func (it *item) name(key Key, m amqpmsg.Message) error {
 	case it.id != "":
 		return task.CheckID(it.id)
 	case it.verb == Schedule:
-		it.id = rand.Text()
+		it.id, it.unnamed = rand.Text(), true
 		return nil
 	case key.Header != "":
 		return fmt.Errorf("header %s: must be given: it names the task", key.Header)
@@ -168,6 +181,19 @@ func (it *item) name(key Key, m amqpmsg.Message) error {
 			HeaderVerb, Schedule)
 	}
 	return errors.New("message_id: must be given: it names the task")
+}
+
+// checkRecurringID checks the ID of a recurring task. A random one won't do: nobody could end the
+// task, and after a crash it would recur twice.
+func (it *item) checkRecurringID() error {
+	switch {
+	case it.unnamed:
+		return errors.New("a recurring task needs an ID, by which it can be cancelled")
+	case len(it.id) > task.MaxRecurringID:
+		return &task.RuleError{Field: "id", Rule: fmt.Sprintf("must be at most %d bytes for a recurring task",
+			task.MaxRecurringID), Got: fmt.Sprintf("%d bytes", len(it.id))}
+	}
+	return nil
 }
 
 // idOf returns the text of a header, or the digits of an integer.
@@ -198,20 +224,31 @@ func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	it.due.deliveredHeaders(m.Headers)
 	it.entry = shard.Entry{ID: it.id, When: it.due.when, IfAbsent: it.verb == IfAbsent,
 		IfPresent: it.verb == IfPresent}
+	if it.rule != nil && !it.due.given {
+		it.entry.When = task.When{} // see begin
+	}
 	if it.entry.IfAbsent || it.entry.IfPresent { // before the hop, which differs on redelivery
-		body, err := amqpmsg.Encode(m)
+		body, err := it.encode(m)
 		if err != nil {
 			return &refusal{refusedHeaders, err}
 		}
-		it.entry.Op = opOf(it.id, it.due.when, body)
+		it.entry.Op = opOf(it.id, it.entry.When, body)
 	}
-	hop.mark(m.Headers, it.due.when.Time(now))
-	body, err := amqpmsg.Encode(m)
+	if it.rule == nil { // a run that comes back has no rule, and is marked then
+		hop.mark(m.Headers, it.due.when.Time(now))
+	}
+	body, err := it.encode(m)
 	if err != nil {
 		return &refusal{refusedHeaders, err}
 	}
 	it.entry.Body = body
 	return nil
+}
+
+// encode returns the record's body of a message, with the rule of a recurring task.
+func (it *item) encode(m amqpmsg.Message) ([]byte, error) {
+	return shard.Encode(&task.Task{Payload: m.Body, Recurrence: it.rule,
+		AMQP: &task.AMQP{RoutingKey: m.RoutingKey, Properties: m.Properties, Headers: m.Headers}})
 }
 
 // weight estimates the bytes of headers.

@@ -5,6 +5,7 @@ package ndjson
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -85,6 +86,10 @@ type taskLine struct {
 	CorrelationID given[string] `json:"correlation_id"`
 	ReplyTo       given[string] `json:"reply_to"`
 
+	Recurrence given[ruleLine] `json:"recurrence"`
+	// Series is the recurring task's ID, in a run that is a task of its own. Export writes it.
+	Series given[string] `json:"series"`
+
 	// AMQP is an amqpmsg.View, in place of the message's other fields.
 	AMQP given[jsontext.Value] `json:"amqp"`
 }
@@ -101,10 +106,33 @@ func (f *taskLine) fill(r *Request) error {
 	if r.AMQP, err = f.amqp(); err != nil {
 		return err
 	}
+	if r.Recurrence, err = f.recurrence(); err != nil {
+		return fmt.Errorf("recurrence.%w", err)
+	}
 	payload, err := f.payload()
 	r.When = due
 	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.contentType(), f.headers()
-	return err
+	return cmp.Or(err, f.setSeries(r))
+}
+
+// setSeries sets the header that holds the series of a run.
+func (f *taskLine) setSeries(r *Request) error {
+	switch {
+	case !f.Series.ok:
+		return nil
+	case f.Recurrence.ok:
+		return errors.New("series, recurrence: only one of them may be given")
+	case r.AMQP != nil && r.AMQP.Headers == nil:
+		r.AMQP.Headers = map[string]any{}
+	case r.AMQP == nil && r.Headers == nil:
+		r.Headers = map[string]string{}
+	}
+	if r.AMQP != nil {
+		r.AMQP.Headers[task.HeaderSeries] = f.Series.value
+	} else {
+		r.Headers[task.HeaderSeries] = f.Series.value
+	}
+	return nil
 }
 
 // amqp returns the line's message of an intake, nil without it.
@@ -112,7 +140,7 @@ func (f *taskLine) amqp() (*task.AMQP, error) {
 	if !f.AMQP.ok {
 		return nil, nil
 	}
-	takes := []string{"id", "in", "at", "payload", "payload_base64", "amqp"}
+	takes := []string{"id", "in", "at", "payload", "payload_base64", "recurrence", "series", "amqp"}
 	for name, given := range fieldsOf(*f) {
 		if given && !slices.Contains(takes, name) {
 			return nil, fmt.Errorf("%s, amqp: only one of them may be given", name)
@@ -130,7 +158,8 @@ func (f *taskLine) contentType() string {
 	return f.ContentType.value
 }
 
-// due returns the due time. Exactly one of its two fields must be given.
+// due returns the due time. Exactly one of its two fields must be given. With a recurrence
+// neither need be given.
 func (f *taskLine) due() (due task.When, err error) {
 	switch {
 	case f.In.ok && f.At.ok:
@@ -141,6 +170,8 @@ func (f *taskLine) due() (due task.When, err error) {
 	case f.At.ok:
 		due, err = duetime.When("at", string(f.At.value))
 		return due, inField("at", err)
+	case f.Recurrence.ok:
+		return due, nil
 	default:
 		return due, errors.New("in, at: one of them is needed")
 	}
@@ -246,15 +277,23 @@ func parseLine[T any](line []byte) (T, error) {
 	case errors.As(err, &syntax):
 		err = syntaxError(syntax)
 	case errors.As(err, &semantic) && errors.Is(err, json.ErrUnknownName):
-		var known []string
-		for field := range fieldsOf(fields.value) {
-			known = append(known, field)
+		known, in := fieldsOf(fields.value), ""
+		if semantic.JSONPointer.Parent() == "/recurrence" {
+			known, in = fieldsOf(ruleLine{}), "recurrence"
 		}
-		err = fmt.Errorf("unknown field %q; known are %s", Clip(semantic.JSONPointer.LastToken()), strings.Join(known, ", "))
+		err = inField(in, unknownField(semantic.JSONPointer.LastToken(), known))
 	case errors.As(err, &semantic):
 		err = inField(fieldName(semantic.JSONPointer), typeError(semantic))
 	}
 	return fields.value, err
+}
+
+func unknownField(name string, known iter.Seq2[string, bool]) error {
+	var names []string
+	for field := range known {
+		names = append(names, field)
+	}
+	return fmt.Errorf("unknown field %q; known are %s", Clip(name), strings.Join(names, ", "))
 }
 
 // syntaxError describes a syntax error and its position. It doesn't quote the line.
@@ -301,7 +340,7 @@ func typeError(e *json.SemanticError) error {
 
 // fieldName returns the name, for messages, of the field at a JSON pointer (RFC 6901).
 func fieldName(p jsontext.Pointer) string {
-	if strings.HasPrefix(string(p), "/amqp/") {
+	if strings.HasPrefix(string(p), "/amqp/") || strings.HasPrefix(string(p), "/recurrence/") {
 		return amqpmsg.Clip(strings.Join(slices.Collect(p.Tokens()), "."))
 	}
 	name := Clip(p.LastToken())
@@ -334,5 +373,10 @@ func fieldsOf(line any) iter.Seq2[string, bool] {
 
 // Past returns how long before Redis's now a due time was when its task was stored. Such a
 // task is due at stored, which is Redis's now. If the due time wasn't in the past, Past
-// returns 0 or less.
-func Past(when task.When, stored time.Time) time.Duration { return stored.Sub(when.Time(stored)) }
+// returns 0 or less. So it does for the first run of a recurring task without a due time.
+func Past(when task.When, stored time.Time) time.Duration {
+	if when.IsZero() {
+		return 0
+	}
+	return stored.Sub(when.Time(stored))
+}

@@ -26,6 +26,8 @@ type plainLine struct {
 	In          *string           `json:"in"`
 	At          any               `json:"at"`
 	AMQP        json.RawMessage   `json:"amqp"`
+	Recurrence  json.RawMessage   `json:"recurrence"`
+	Series      *string           `json:"series"`
 }
 
 // payload returns the payload and its content type.
@@ -71,6 +73,8 @@ func seedLines() []string {
 		`{"id":"o-1","at":9223372036854775807}`, `{"id":"o-1","at":-9223372036854775808}`, `{"id":"o-1","at":1e3}`,
 		`{"id":"o-1","at":"9999-12-31T23:59:59Z"}`,
 		`{"id":"o-1","in":"1m","payload_base64":"AP/"}`, `{"id":"o-1","in":"1m","payload":"","payload_base64":""}`,
+		`{"id":"o-1","recurrence":{"every":"1h","runs":3,"each":false}}`, `{"id":"o-1","in":"1m","series":"a"}`,
+		`{"id":"o-1","in":"1m","recurrence":{"cron":"0 9 1 * *","zone":"UTC","until":1796119200000}}`,
 		`{"id":"o-1\`, `{"id":"o-1\x"}`, "{\"id\":\"o\t1\"}", `{"id":"o-1",,}`, "{\"id\":\"\xff\",\"in\":\"1m\"}", `{"id":"o-1","in":"30m"} x`,
 		`{"in":"1m","id":"` + strings.Repeat("x", 256) + `"}`, `{"id":"o-1","in":"1m","content_type":"` + strings.Repeat("x", 256) + `"}`,
 	}
@@ -100,11 +104,20 @@ func FuzzLine(f *testing.F) {
 		if req.ID != plain.ID || string(req.Payload) != payload || req.ContentType != contentType || req.Topic != "orders" {
 			t.Fatalf("got %+v, want %+v", req, plain)
 		}
+		if plain.Series != nil && req.AMQP == nil {
+			plain.Headers = maps.Clone(plain.Headers)
+			if plain.Headers == nil {
+				plain.Headers = map[string]string{}
+			}
+			plain.Headers[task.HeaderSeries] = *plain.Series
+		}
 		if !maps.Equal(req.Headers, plain.Headers) {
 			t.Fatalf("headers %q, want %q", req.Headers, plain.Headers)
 		}
-		if (plain.In == nil) == (plain.At == nil) {
+		if none := plain.In == nil && plain.At == nil; none && plain.Recurrence == nil || plain.In != nil && plain.At != nil {
 			t.Fatalf("in %v and at %v", plain.In, plain.At)
+		} else if none {
+			plain.At = now.Format(time.RFC3339)
 		}
 		check.OK(t, errors.Join(
 			task.CheckTopic(req.Topic), task.CheckID(req.ID), task.CheckPayload(req.Payload, 1000),

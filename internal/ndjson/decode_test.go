@@ -60,6 +60,8 @@ func TestDecodeLine(t *testing.T) {
 			`{"id":"o-1","at":1796119200000,"payload":[1],"amqp":{"routing_key":"k","headers":{"n":{"type":"int8","value":1}}}}`,
 			producer.Request{ID: "o-1", When: at, Payload: []byte(`[1]`)},
 		},
+		"a series": {`{"id":"o-1","at":1796119200000,"headers":{"k":"v"},"series":"a"}`,
+			producer.Request{ID: "o-1", When: at, Headers: map[string]string{"k": "v", task.HeaderSeries: "a"}}},
 		"now":         {`{"id":"o-1","in":"0s"}`, producer.Request{ID: "o-1", When: producer.Now()}},
 		"the longest": {`{"id":"o-1","in":"36525d"}`, producer.Request{ID: "o-1", When: producer.In(36525 * 24 * time.Hour)}},
 		"the past":    {`{"id":"o-1","in":"-1h"}`, producer.Request{ID: "o-1", When: producer.In(-time.Hour)}},
@@ -79,6 +81,37 @@ func TestDecodeLine(t *testing.T) {
 		if g, w := fmt.Sprintf("%+v", got.Request), fmt.Sprintf("%+v", test.want); g != w {
 			t.Errorf("%s:\n got %s\nwant %s", name, g, w)
 		}
+	}
+}
+
+func TestDecodeRecurrence(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1796119200000).UTC()
+	for fields, want := range map[string]producer.Request{
+		`"recurrence":{"every":"1h0m0s"}`:                   {Recurrence: producer.Every(time.Hour)},
+		`"in":"30m","recurrence":{"every":"1d"}`:            {When: producer.In(30 * time.Minute), Recurrence: producer.Every(24 * time.Hour)},
+		`"recurrence":{"cron":"0 9 1 * *","zone":"UTC"}`:    {Recurrence: producer.Cron("0 9 1 * *", "UTC")},
+		`"recurrence":{"every":"1m","runs":3,"each":true}`:  {Recurrence: &task.Recurrence{Every: time.Minute, Runs: 3, Each: true}},
+		`"recurrence":{"every":"1m","until":1796119200000}`: {Recurrence: &task.Recurrence{Every: time.Minute, Until: at}},
+		`"recurrence":{"every":"1m","until":"2026-12-01T10:00:00Z"},"amqp":{}`: {
+			Recurrence: &task.Recurrence{Every: time.Minute, Until: at}, AMQP: &task.AMQP{}},
+	} {
+		d := testDecoder()
+		d.Now = func() time.Time { return at.Add(-time.Hour) }
+		line := `{"id":"a",` + fields + `}`
+		got, err := d.Decode([]byte(line))
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		piped, err := Parse([]byte(`{"verb":"schedule",`+line[1:]), "orders")
+		check.OK(t, err)
+		for _, got := range []*Request{got, piped} {
+			check.Equal(t, line+": rule", *got.Recurrence, *want.Recurrence)
+			check.Equal(t, line+": first run", got.When, want.When)
+			check.Equal(t, line+": of an intake", got.AMQP != nil, want.AMQP != nil)
+		}
+		check.Equal(t, line+": in the past", Past(want.When, at) > 0, false)
 	}
 }
 
@@ -186,6 +219,29 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id":"o-1","in":"1m","amqp":{},"expiration":"1m"}`:                           "expiration, amqp: only one of them",
 		`{"id":"o-1","in":"1m","amqp":{},"correlation_id":"c"}`:                        "correlation_id, amqp: only one of them",
 		`{"id":"o-1","in":"1m","amqp":{},"reply_to":"q"}`:                              "reply_to, amqp: only one of them",
+		`{"id":"o-1","in":"1m","recurrence":null}`:                                     "recurrence: want a JSON object, got null",
+		`{"id":"o-1","in":"1m","recurrence":"1h"}`:                                     "recurrence: want a JSON object, got a string",
+		`{"id":"o-1","recurrence":{}}`:                                                 "every: must be 1s to",
+		`{"id":"o-1","recurrence":{"every":"1h","evry":"1h"}}`:                         `recurrence: unknown field "evry"; known are every, cron, zone`,
+		`{"id":"o-1","recurrence":{"every":"1h","every":"2h"}}`:                        "recurrence.every: given twice",
+		`{"id":"o-1","recurrence":{"every":3600000}}`:                                  "recurrence.every: want a string, got a number",
+		`{"id":"o-1","recurrence":{"every":"soon"}}`:                                   "recurrence.every: want a duration",
+		`{"id":"o-1","recurrence":{"every":""}}`:                                       "recurrence.every: want a duration",
+		`{"id":"o-1","recurrence":{"every":"0s","cron":"0 * * * *"}}`:                  "recurrence.every: must not be 0",
+		`{"id":"o-1","recurrence":{"every":"1h","zone":"UTC"}}`:                        "every: must not be set together with cron or zone",
+		`{"id":"o-1","recurrence":{"cron":"0 * * *","zone":"UTC"}}`:                    "cron: must be minute",
+		`{"id":"o-1","recurrence":{"cron":"0 * * * *"}}`:                               "zone: must be a name",
+		`{"id":"o-1","recurrence":{"every":"1h","until":"soon"}}`:                      "recurrence.until: want RFC 3339",
+		`{"id":"o-1","recurrence":{"every":"1h","until":1796119200}}`:                  "recurrence.until: looks like Unix seconds",
+		`{"id":"o-1","recurrence":{"every":"1h","until":0}}`:                           "until: must be in 1971 or later",
+		`{"id":"o-1","recurrence":{"every":"1h","runs":-1}}`:                           "runs: must be 0 to",
+		`{"id":"o-1","recurrence":{"every":"1h","runs":1.5}}`:                          "recurrence.runs: ",
+		`{"id":"o-1","recurrence":{"every":"1h","each":1}}`:                            "recurrence.each: want true or false, got a number",
+		`{"id":"o-1","recurrence":{"every":"1h","planned":1}}`:                         `recurrence: unknown field "planned"`,
+		`{"id":"o-1","planned":1,"recurrence":{"every":"1h"}}`:                         `unknown field "planned"`,
+		`{"id":"o-1","recurrence":{"every":"1h"},"in":"1m","at":1}`:                    "only one of them",
+		`{"id":"o-1","recurrence":{"every":"1h"},"series":"a"}`:                        "series, recurrence: only one",
+		`{"id":"` + strings.Repeat("x", 231) + `","recurrence":{"every":"1h"}}`:        "id: must be at most 230 bytes",
 		`{"id":"o-1","in":"36600d"}`:                                                   "due: must be at most 100 years ahead",
 		`{"id":"o-1","at":9223372036854775807}`:                                        "due: must be at most 100 years ahead",
 		`{"id":"o-1","in":"36525d1ms"}`:                                                "due: must be at most 100 years ahead",

@@ -26,18 +26,22 @@ type storedLine struct {
 	Expiration    string            `json:"expiration,omitzero"`
 	CorrelationID string            `json:"correlation_id,omitzero"`
 	ReplyTo       string            `json:"reply_to,omitzero"`
+	Recurrence    *Recurrence       `json:"recurrence,omitzero"`
+	Series        string            `json:"series,omitzero"`
 	AMQP          *amqpmsg.View     `json:"amqp,omitzero"`
 }
 
 // AppendLine appends a stored task to b, as a line with its line end, and returns the
 // result. Decoder reads the line as a request to store the same task: all that a request
-// can set is in it. withTopic adds the topic. An error names text that isn't valid UTF-8;
+// can set is in it. A recurring task's first run is then the stored one, at its due time, moved
+// or not. withTopic adds the topic. An error names text that isn't valid UTF-8;
 // then AppendLine returns b unchanged.
 func AppendLine(b []byte, s *producer.Stored, withTopic bool) ([]byte, error) {
 	line := storedLine{
 		ID: s.ID, At: duetime.Text(s.Due), ContentType: s.ContentType, Headers: s.Headers,
 		RoutingKey: s.Options.RoutingKey, Priority: s.Options.Priority,
 		CorrelationID: s.Options.CorrelationID, ReplyTo: s.Options.ReplyTo, AMQP: amqpmsg.NewView(s.AMQP),
+		Recurrence: NewRecurrence(s.Recurrence), Series: s.Series,
 	}
 	if s.ContentType == task.DefaultContentType || s.AMQP != nil { // AMQP has a content type of its own
 		line.ContentType = ""

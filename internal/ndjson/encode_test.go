@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -37,7 +38,29 @@ func storedTasks(now time.Time) *rapid.Generator[producer.Stored] {
 				time.Millisecond,
 			CorrelationID: short.Draw(t, "correlation id"), ReplyTo: short.Draw(t, "reply to"),
 		}
+		if s.Recurrence = rapid.Ptr(rules(now), true).Draw(t, "rule"); s.Recurrence == nil {
+			s.Series = short.Draw(t, "series")
+		} else {
+			s.ID = rapid.StringN(1, 50, task.MaxRecurringID).Draw(t, "ID of a recurring task")
+		}
 		return s
+	})
+}
+
+// rules generates rules of recurring tasks.
+func rules(now time.Time) *rapid.Generator[task.Recurrence] {
+	return rapid.Custom(func(t *rapid.T) task.Recurrence {
+		r := task.Recurrence{Each: rapid.Bool().Draw(t, "each"), Runs: rapid.IntRange(0, math.MaxUint32).Draw(t, "runs")}
+		if rapid.Bool().Draw(t, "by dates") {
+			r.Cron, r.Zone = "*/5 9-17 * * MON-FRI", rapid.SampledFrom([]string{"UTC", "Europe/Berlin"}).Draw(t, "zone")
+		} else {
+			ms := rapid.Int64Range(1000, task.MaxAhead.Milliseconds()).Draw(t, "every")
+			r.Every = time.Duration(ms) * time.Millisecond
+		}
+		if rapid.Bool().Draw(t, "ends") {
+			r.Until = now.Add(time.Duration(rapid.IntRange(0, 1e9).Draw(t, "until")) * time.Millisecond)
+		}
+		return r
 	})
 }
 
@@ -182,8 +205,17 @@ func TestALineSaysAllOfATask(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
+		if s.Series != "" {
+			if s.Headers == nil {
+				s.Headers = map[string]string{}
+			}
+			s.Headers[task.HeaderSeries] = s.Series
+		}
 		if len(s.Headers) == 0 {
 			s.Headers = nil
+		}
+		if !reflect.DeepEqual(r.Recurrence, s.Recurrence) {
+			t.Fatalf("line %s: got the rule %+v", line, r.Recurrence)
 		}
 		due, absolute := r.When.Instant()
 		const all = "%q %q %v %v %q %q %q %+v"
@@ -215,6 +247,14 @@ func TestAppendLine(t *testing.T) {
 				Headers: map[string]any{"n": int16(7)}}
 		}, false, `{"id":"o-1","at":"2026-12-01T10:00:00.001Z","payload_base64":"/w==","amqp":{"routing_key":"k",` +
 			`"properties":{"content_type":"text/plain"},"headers":{"n":{"type":"int16","value":7}}}}`},
+		{func() { s.Payload, s.AMQP, s.ContentType, s.Series = nil, nil, "", "a" }, false,
+			`{"id":"o-1","at":"2026-12-01T10:00:00.001Z","series":"a"}`},
+		{func() {
+			s.Series = ""
+			s.Recurrence = &task.Recurrence{Cron: "0 9 1 * *", Zone: "Europe/Berlin", Until: time.UnixMilli(1796119200001),
+				Runs: 3, Each: true, Planned: time.UnixMilli(1796119200000)}
+		}, false, `{"id":"o-1","at":"2026-12-01T10:00:00.001Z","recurrence":{"cron":"0 9 1 * *",` +
+			`"zone":"Europe/Berlin","until":"2026-12-01T10:00:00.001Z","runs":3,"each":true}}`},
 	} {
 		row.change()
 		line, err := AppendLine(nil, &s, row.withTopic)

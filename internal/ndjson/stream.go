@@ -236,10 +236,11 @@ func Interruptible(ctx context.Context, r io.Reader) io.Reader {
 }
 
 // maxLine returns the length in bytes of the longest line that can hold a valid task. Such
-// a line has every byte of text as a \u escape of six bytes, and the names of the fields.
-// Or it has the longest message of an intake, as AppendLine writes it.
+// a line has every byte of text as a \u escape of six bytes, and the names of the fields. 12 KiB
+// are for these names, the message's options, the rule and the series. Or it has the longest
+// message of an intake, as AppendLine writes it.
 func maxLine(maxPayload int) int {
-	return 6*(maxPayload+task.MaxID) + max(6*(task.MaxContentType+task.MaxHeaderBytes), amqpmsg.MaxJSON) + 4<<10
+	return 6*(maxPayload+task.MaxID) + max(6*(task.MaxContentType+task.MaxHeaderBytes), amqpmsg.MaxJSON) + 12<<10
 }
 
 // lineReader reads lines in constant memory. It returns its own buffer, which holds one

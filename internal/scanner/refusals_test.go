@@ -168,7 +168,8 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 // Redis denies such a right only when it is used.
 var rightsNeededLater = map[string]string{
 	"+del": "a change of M", "+hincrby": "a change of M", "+smismember": "a change of M", "+zrange": "a change of M",
-	"+pexpire": "events of tasks", "+pttl": "events of tasks",
+	"+sismember": "parking a run of a recurring task",
+	"+pexpire":   "events of tasks", "+pttl": "events of tasks",
 	"+zscore": "giving tasks back", "+exists": "zcard does the same with more commands",
 	"+zcard": "orphaned tasks",
 	"+eval":  "scripts that Redis has not heard of yet", "+hello": "the client does without",

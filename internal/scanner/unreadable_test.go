@@ -31,7 +31,7 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	key := func(kind string) string { return strings.Replace(at.Wake(), ":wake:", ":"+kind+":", 1) }
 	for i := range 3 {
 		id := fmt.Sprint("new-", i)
-		l.ok(l.rdb.HSet(t.Context(), key("task"), id, "0, a format of the future").Err()) // its first byte is 3 x 16
+		l.ok(l.rdb.HSet(t.Context(), key("task"), id, "@, a format of the future").Err()) // its first byte is 4 x 16
 		l.ok(l.rdb.ZAdd(t.Context(), key("due"), redis.Z{Member: id, Score: float64(now)}).Err())
 	}
 	var s admin.TopicStatus

@@ -339,7 +339,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	now := c.now()
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x30of the future").Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x40of the future").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(now), Member: "new"}).Err())
 	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
@@ -351,7 +351,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	}
 	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "new").Result()
 	c.ok(err)
-	equal(t, "record", raw, "\x30of the future")
+	equal(t, "record", raw, "\x40of the future")
 	equal(t, "skipped the next time", c.claimIDs().Skipped, 0)
 }
 

@@ -75,10 +75,10 @@ func TestALapsedExportOfANewerFormatIsNotMadeDue(t *testing.T) {
 	due := c.put(task.In(time.Hour), "a")[0]
 	equal(t, "exported", len(c.export(30*time.Millisecond, "a").Tasks), 1)
 	record := c.read("a").raw
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "a", "\x30"+record[1:]).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "a", "\x40"+record[1:]).Err())
 	var b Batch
 	eventually(t, "the export lapses", func() bool { b = c.claim(); return b.Skipped == 1 })
-	c.kept("a", "\x30"+record[1:])
+	c.kept("a", "\x40"+record[1:])
 	score := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "a").Val()
 	equal(t, "leased for", int64(-score)-b.Now.UnixMilli(), 60_000)
 
@@ -105,7 +105,7 @@ func TestADamagedRecordIsReleasedWithADelay(t *testing.T) {
 
 func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T) {
 	t.Parallel()
-	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x30" + head[1:]} {
+	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x40" + head[1:]} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
@@ -137,7 +137,7 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T
 func TestASchedulingReplacesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.plant("a", "\x30", 1)
+	c.plant("a", "\x40", 1)
 	c.put(task.Now(), "a")
 	equal(t, "payload", string(c.in("a", task.Waiting).Payload), "payload of a")
 }

@@ -24,6 +24,7 @@ func seedRecords(f *testing.F) {
 	f.Add("")
 	f.Add("\x20")
 	f.Add("\x30")
+	f.Add("\x40")
 	f.Add("\x20" + headRest + "\x02\x00\x00\x00\x00\x02\x00\x00payload")
 	f.Add(head)
 	for _, flags := range []string{"\x10", "\x11", "\x12", "\x14", "\x18", "\x1f", "\xff"} {
@@ -88,7 +89,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			if text != "" {
 				format = text[0] / formatUnit
 			}
-			known := format == recordFormat || format == amqpFormat
+			known := format >= recordFormat && format <= recurringFormat
 			if errors.As(err, &newer) == known || known && !strings.Contains(err.Error(), "cut short") &&
 				!strings.HasPrefix(err.Error(), "option") && !strings.HasPrefix(err.Error(), "decode message") {
 				t.Fatalf("%q: %v", text, err)

@@ -32,21 +32,25 @@ const (
 // recurrence.Of.
 func withRule(r *task.Recurrence, body []byte) []byte {
 	b := make([]byte, 0, 26+len(r.Cron)+len(r.Zone)+len(body))
-	b = appendUint48(append(b, recurringFormat), 0)
+	b = appendUint48(append(b, recurringFormat), msOf(r.Planned))
 	b = binary.BigEndian.AppendUint32(b, uint32(r.Runs)) //nolint:gosec // recurrence.Of has checked it
 	var flags byte
 	if r.Each {
 		flags = flagEach
 	}
-	var until int64
-	if !r.Until.IsZero() {
-		until = r.Until.UnixMilli()
-	}
-	b = appendUint48(append(b, flags), until)
+	b = appendUint48(append(b, flags), msOf(r.Until))
 	b = appendUint48(b, r.Every.Milliseconds())
 	b = append(append(b, byte(len(r.Cron))), r.Cron...)
 	b = append(append(b, byte(len(r.Zone))), r.Zone...)
 	return append(b, body...)
+}
+
+// msOf returns Unix ms, 0 for the zero time.
+func msOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
 }
 
 func appendUint48(b []byte, n int64) []byte {
@@ -72,10 +76,16 @@ func decodeRecurrence(in *reader) *task.Recurrence {
 }
 
 // RunOf returns the stored run of a recurring task, as it is delivered. Any other task is
-// returned as it is.
+// returned as it is. If a message of an intake has the task's ID as its message-id, it gets the
+// run's. A run that comes back to the intake must not replace the recurring task.
 func RunOf(t task.Task) task.Task {
 	if t.Recurrence == nil {
 		return t
+	}
+	if t.AMQP != nil && t.AMQP.Properties.MessageID == t.ID {
+		run := *t.AMQP
+		run.Properties.MessageID = task.RunID(t.ID, t.Recurrence.PlannedAt(t.Due))
+		t.AMQP = &run
 	}
 	t.ID, t.Series, t.Recurrence = task.RunID(t.ID, t.Recurrence.PlannedAt(t.Due)), t.ID, nil
 	return t
@@ -105,11 +115,7 @@ func (s Shard) Advance(ctx context.Context, runs []Advance) (int, error) {
 		n := min(len(runs), MaxBatch)
 		args := make([]any, 0, 4*n)
 		for _, r := range runs[:n] {
-			var next int64
-			if !r.Next.IsZero() {
-				next = r.Next.UnixMilli()
-			}
-			args = append(args, r.Token, r.ID, next, !r.Parked)
+			args = append(args, r.Token, r.ID, msOf(r.Next), !r.Parked)
 		}
 		runs = runs[n:]
 		keys := []string{s.due(), s.tasks(), s.Wake(), s.fence()}

@@ -226,3 +226,17 @@ func TestAChangeOfMBringsARecurringTaskAlong(t *testing.T) {
 	equal(t, "exported", len(export.Tasks), 1)
 	equal(t, "record", export.Tasks[0].record, before.raw)
 }
+
+// TestARunOfAnIntakeHasAMessageIDOfItsOwn: a retry of it through the intake must not replace
+// the recurring task. Another message-id stays.
+func TestARunOfAnIntakeHasAMessageIDOfItsOwn(t *testing.T) {
+	t.Parallel()
+	due := time.UnixMilli(1796119200000)
+	for id, want := range map[string]string{"a": task.RunID("a", due), "other": "other", "": ""} {
+		of := task.Task{ID: "a", Due: due, Recurrence: &task.Recurrence{Every: time.Hour}, AMQP: &task.AMQP{}}
+		of.AMQP.Properties.MessageID = id
+		run := RunOf(of)
+		equal(t, "message-id", run.AMQP.Properties.MessageID, want)
+		equal(t, "message-id of the task", of.AMQP.Properties.MessageID, id)
+	}
+}
