@@ -36,7 +36,8 @@ func (m *machine) produce(t *rapid.T) {
 	if o.verb == ifAbsent && m.named%4 < 2 {
 		o.verb = ifPresent
 	}
-	o.amqp = o.scheduled() && m.named%2 == 0
+	o.amqp = o.scheduled() && m.named%3 == 0
+	o.recurs = o.scheduled() && m.named%3 == 1
 	o.when = m.drawWhen(t)
 	o.began = m.steps + 1
 	m.operations = append(m.operations, o)
@@ -71,10 +72,12 @@ func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 	case schedule, ifAbsent, ifPresent:
 		// The machine stops each actor before its own commands. Calls of Schedule may
 		// share a command that another goroutine sends; calls of ScheduleMany never do.
-		r := c.ScheduleMany(ctx, []producer.Request{{
-			Topic: topic, ID: o.id, When: when, Payload: []byte(o.name), IfAbsent: o.verb == ifAbsent,
-			IfPresent: o.verb == ifPresent,
-		}})[0]
+		request := producer.Request{Topic: topic, ID: o.id, When: when, Payload: []byte(o.name),
+			IfAbsent: o.verb == ifAbsent, IfPresent: o.verb == ifPresent}
+		if o.recurs {
+			request.Recurrence = &task.Recurrence{Every: between, Each: true, Runs: runsEach}
+		}
+		r := c.ScheduleMany(ctx, []producer.Request{request})[0]
 		due, o.err = r.Due, r.Err
 	case reschedule:
 		due, o.err = c.Reschedule(ctx, topic, o.id, when)

@@ -38,7 +38,7 @@ func (m *machine) drain(t *rapid.T) {
 		m.replayIn(s)
 	}
 	m.advance(48 * time.Hour)
-	for round := 0; len(m.last.copies) > 0 && round < 2*len(names); round++ {
+	for round := 0; len(m.last.copies) > 0 && round < 2*runsEach*len(names); round++ {
 		m.deliverDue()
 	}
 	if len(m.last.copies) > 0 {

@@ -64,26 +64,63 @@ func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 			return err
 		}
 	}
-	leases := make([]shard.Lease, len(batch.Tasks))
-	releases := make([]shard.Release, len(batch.Tasks))
-	for i, c := range batch.Tasks {
-		leases[i] = shard.Lease{ID: c.ID, Token: c.Token}
-		releases[i] = s.publishResult.release(leases[i])
+	return m.settle(ctx, s, batch)
+}
+
+// settle settles or releases what was claimed. A recurring task goes on to its next run.
+func (m *machine) settle(ctx context.Context, s scan, batch shard.Batch) error {
+	var leases []shard.Lease
+	var releases []shard.Release
+	var runs []shard.Advance
+	for i := range batch.Tasks {
+		c := &batch.Tasks[i]
+		lease := shard.Lease{ID: c.ID, Token: c.Token}
+		switch over := s.publishResult == refusedForGood; {
+		case c.Recurrence != nil && (over || s.publishResult == confirmed):
+			next := c.Advance(batch.Now)
+			next.Parked = over
+			runs = append(runs, next)
+		case s.publishResult == confirmed:
+			leases = append(leases, lease)
+		default:
+			releases = append(releases, s.publishResult.release(lease))
+		}
 	}
-	if s.publishResult == confirmed {
-		_, err = m.topic.Shard(s.shard).Settle(ctx, leases)
-	} else {
-		_, err = m.topic.Shard(s.shard).Release(ctx, releases)
+	at, errs := m.topic.Shard(s.shard), [3]error{}
+	if len(leases) > 0 {
+		_, errs[0] = at.Settle(ctx, leases)
 	}
-	return err
+	if len(releases) > 0 {
+		_, errs[1] = at.Release(ctx, releases)
+	}
+	if len(runs) > 0 {
+		_, errs[2] = at.Advance(ctx, runs)
+	}
+	return errors.Join(errs[:]...)
+}
+
+// version is a claimed version, and its record.
+type version struct {
+	*operation
+	record shard.Record
 }
 
 // published records the result of publishing one message.
-func (m *machine) published(v *operation, f publishResult) error {
-	v.excused = v.excused || f == unknown
-	v.mayPark = v.mayPark || f == refusedForGood
+func (m *machine) published(v version, f publishResult) error {
+	switch {
+	case v.record.Recurrence == nil:
+		v.excused = v.excused || f == unknown
+		v.mayPark = v.mayPark || f == refusedForGood
+	case f == unknown:
+		v.runs.excused[plannedOf(&v.record)] = true
+	case f == refusedForGood:
+		v.runs.refused[plannedOf(&v.record)] = true
+		if v.record.Recurrence.Runs == 1 {
+			v.delivered++
+		}
+	}
 	if f == confirmed || f == unknown {
-		return m.deliver(v)
+		return m.deliver(v.operation, &v.record)
 	}
 	return nil
 }
@@ -102,8 +139,8 @@ func (f publishResult) release(l shard.Lease) shard.Release {
 }
 
 // versions returns the versions of the tasks just claimed.
-func (m *machine) versions(claimed []shard.Claimed, began int) ([]*operation, error) {
-	var versions []*operation
+func (m *machine) versions(claimed []shard.Claimed, began int) ([]version, error) {
+	var versions []version
 	for _, c := range claimed {
 		text, err := m.rdb.HGet(m.ctx, fmt.Sprintf("%s:task:{%s:%d}", prefix, topic, c.Shard), c.ID).Result()
 		if err != nil {
@@ -116,7 +153,7 @@ func (m *machine) versions(claimed []shard.Claimed, began int) ([]*operation, er
 		if err := m.claimed(r, began, m.interceptor.now); err != nil {
 			return nil, err
 		}
-		versions = append(versions, m.version(r.Op))
+		versions = append(versions, version{m.version(r.Op), r})
 	}
 	return versions, nil
 }

@@ -23,7 +23,7 @@ const clockKey = "machine:now"
 // scripts are the names of the scripts that the interceptor changes.
 var scripts = []string{
 	"import", "claim", "delete", "export", "scan_pass", "mark_clean", "cas_placement", "purge", "put",
-	"read", "release", "replay", "reschedule", "settle", "stats", "fence",
+	"read", "release", "replay", "reschedule", "settle", "advance", "stats", "fence",
 }
 
 // script is a script as the interceptor sends it: with the drawn clock, and perhaps with

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -29,6 +30,7 @@ type operation struct {
 	name    string // and payload, of a scheduled task
 	number  string // the op in its record
 	amqp    bool   // it schedules a message of AMQP, which takes another record format
+	recurs  bool   // it schedules a recurring task
 	when    request
 	began   int // step
 	ended   int // 0: it is running
@@ -52,6 +54,45 @@ type operation struct {
 	excused   bool // another delivery is allowed: a lease expired, or a confirm was lost
 	mayPark   bool
 	parked    bool
+	runs      runs // of a recurring task
+}
+
+// runs has what happened to the runs of one version of a recurring task, by the ms when they
+// were due by the rule. A run that the broker refused for good is a task of its own in the
+// product. The machine stores none.
+type runs struct {
+	first     int64 // the earliest that was stored
+	delivered map[int64]int
+	refused   map[int64]bool
+	excused   map[int64]bool // another delivery is allowed
+}
+
+// between is the time between two runs, and each recurring task has three.
+const (
+	between  = time.Hour
+	runsEach = 3
+)
+
+// plannedOf returns when the run of a recurring task is due by its rule, in ms.
+func plannedOf(r *shard.Record) int64 { return r.Recurrence.PlannedAt(r.Due).UnixMilli() }
+
+// see notes a stored run.
+func (s *runs) see(planned int64, lapsed bool) {
+	if s.delivered == nil {
+		*s = runs{planned, map[int64]int{}, map[int64]bool{}, map[int64]bool{}}
+	}
+	s.first = min(s.first, planned)
+	s.excused[planned] = s.excused[planned] || lapsed
+}
+
+// gap returns a run before this one that was neither delivered nor refused; 0: there is none.
+func (s *runs) gap(planned int64) int64 {
+	for at := s.first; at < planned; at += between.Milliseconds() {
+		if s.delivered[at] == 0 && !s.refused[at] {
+			return at
+		}
+	}
+	return 0
 }
 
 // taskView is a producer's view of a task.
@@ -143,10 +184,29 @@ func (m *model) superseded(x *operation, step int) *operation {
 }
 
 // deliver records that a message was published for a claimed version.
-func (m *model) deliver(x *operation) error {
+func (m *model) deliver(x *operation, r *shard.Record) error {
+	if r.Recurrence != nil {
+		return m.deliverRun(x, r)
+	}
 	x.delivered++
 	if x.delivered > 1 && !x.excused && !x.repeated {
 		return fmt.Errorf("promise 2: %v is delivered %d times", x, x.delivered)
+	}
+	return nil
+}
+
+// deliverRun records that a run was published. The version counts as delivered with its last
+// run.
+func (m *model) deliverRun(x *operation, r *shard.Record) error {
+	at := plannedOf(r)
+	if gap := x.runs.gap(at); gap != 0 {
+		return fmt.Errorf("promise 1: run %d of %v is delivered, and run %d was not", at, x, gap)
+	}
+	if x.runs.delivered[at]++; x.runs.delivered[at] > 1 && !x.runs.excused[at] && !x.excused && !x.repeated {
+		return fmt.Errorf("promise 2: run %d of %v is delivered %d times", at, x, x.runs.delivered[at])
+	}
+	if r.Recurrence.Runs == 1 {
+		x.delivered++
 	}
 	return nil
 }
@@ -231,7 +291,11 @@ func (m *model) copied(c stored, p, before *snapshot, step int, now int64) error
 	if home := p.placement.New(c.ID); c.shard != home && (!p.placement.Moving(c.ID) || c.shard != p.placement.Old(c.ID)) {
 		return fmt.Errorf("promise 6: %v is stranded in shard %d of placement %v", x, c.shard, p.placement)
 	}
-	x.excused = x.excused || c.lapsed(now)
+	if c.Recurrence != nil {
+		x.runs.see(plannedOf(&c.Record), c.lapsed(now))
+	} else {
+		x.excused = x.excused || c.lapsed(now)
+	}
 	if c.state() == task.Parked {
 		x.parked = true
 		if !x.mayPark {
@@ -318,7 +382,8 @@ func (m *model) due(o *operation, p *snapshot, now int64, seen map[taskView]bool
 			o.when.at(now))
 	}
 	for _, c := range p.of(o.id) {
-		if c.Op == o.number && c.Due.UnixMilli() != o.due {
+		later := c.Recurrence != nil && c.Due.UnixMilli() > o.due // the next run
+		if c.Op == o.number && c.Due.UnixMilli() != o.due && !later {
 			return fmt.Errorf("%v returned the due time %d, but %d is stored", o, o.due, c.Due.UnixMilli())
 		}
 	}
