@@ -2,17 +2,14 @@ package consumer
 
 import (
 	"context"
-	"maps"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/collector"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -27,27 +24,21 @@ func deliveredAfter(id string, delay time.Duration, parent string) task.Task {
 	return t
 }
 
-const (
-	sampledParent   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	unsampledParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
-)
-
 // TestASpanContinuesOrLinks: the span of a handler belongs to the trace that scheduled the
 // task. After a long delay it begins a trace and links to that one. An unsampled trace
 // makes no span.
 func TestASpanContinuesOrLinks(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t).serve()
-	recorder := tracetest.NewSpanRecorder()
+	provider, recorder := collector.Recorder()
 	calls := make(chan handled, 10)
 	w.consume(Config{
-		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)),
+		TracerProvider: provider,
 		Handler: func(ctx context.Context, d task.Delivery) error {
 			calls <- handled{d, trace.SpanContextFromContext(ctx)}
 			return nil
 		},
 	})
-	scheduled := trace.SpanContextFromContext(traceOf(t, sampledParent))
 	for _, row := range []struct {
 		id     string
 		delay  time.Duration
@@ -55,16 +46,16 @@ func TestASpanContinuesOrLinks(t *testing.T) {
 
 		span, child, link bool
 	}{
-		{"soon", time.Minute, sampledParent, true, true, false},
-		{"late", time.Minute + time.Millisecond, sampledParent, true, false, true},
+		{"soon", time.Minute, collector.SampledParent, true, true, false},
+		{"late", time.Minute + time.Millisecond, collector.SampledParent, true, false, true},
 		{"no trace", time.Hour, "", true, false, false},
-		{"soon, unsampled", time.Second, unsampledParent, false, true, false},
-		{"late, unsampled", time.Hour, unsampledParent, false, true, false},
+		{"soon, unsampled", time.Second, collector.UnsampledParent, false, true, false},
+		{"late, unsampled", time.Hour, collector.UnsampledParent, false, true, false},
 	} {
 		before := len(recorder.Started())
 		w.publish(deliveredAfter(row.id, row.delay, row.parent))
 		got := wait.Receive(t, "the handler is called", calls)
-		if same := got.span.TraceID() == scheduled.TraceID(); same != row.child {
+		if same := got.span.TraceID() == collector.Scheduled().TraceID(); same != row.child {
 			t.Errorf("%s: the handler is in the trace of the call: %v", row.id, same)
 		}
 		started := recorder.Started()[before:]
@@ -78,33 +69,17 @@ func TestASpanContinuesOrLinks(t *testing.T) {
 		if s.SpanContext().SpanID() != got.span.SpanID() {
 			t.Errorf("%s: the handler's context carries another span", row.id)
 		}
-		if child := s.Parent().SpanID() == scheduled.SpanID(); child != row.child {
-			t.Errorf("%s: child of the schedule span: %v", row.id, child)
-		}
-		if links := s.Links(); (len(links) == 1) != row.link || row.link && !links[0].SpanContext.Equal(scheduled) {
-			t.Errorf("%s: links %v", row.id, links)
-		}
+		collector.CheckScheduled(t, row.id, s, row.child, row.link)
 	}
-}
-
-// traceOf returns a context with the span that a traceparent names.
-func traceOf(t *testing.T, parent string) context.Context {
-	t.Helper()
-	c := &Consumer{}
-	ctx, span := c.startProcess(t.Context(), &task.Task{Headers: map[string]string{"traceparent": parent}})
-	if span != nil {
-		t.Fatal("a span without a provider")
-	}
-	return ctx
 }
 
 // TestASpanHasTheOutcomeOfItsHandler, and a failed one has its error as the status.
 func TestASpanHasTheOutcomeOfItsHandler(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t).serve()
-	recorder := tracetest.NewSpanRecorder()
+	provider, recorder := collector.Recorder()
 	w.consume(Config{
-		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)),
+		TracerProvider: provider,
 		Policy:         Fixed(time.Hour, 3),
 		Handler: func(_ context.Context, d task.Delivery) error {
 			switch d.ID {
@@ -136,10 +111,7 @@ func TestASpanHasTheOutcomeOfItsHandler(t *testing.T) {
 	}
 	wait.Count(t, "spans", len(want), func() int { return len(recorder.Ended()) })
 	for _, s := range recorder.Ended() {
-		has := map[attribute.Key]string{}
-		for _, a := range s.Attributes() {
-			has[a.Key] = a.Value.String()
-		}
+		has := collector.Attributes(s)
 		id := has["messaging.message.id"]
 		row := want[id]
 		if s.Name() != "process orders" || s.SpanKind() != trace.SpanKindConsumer {
@@ -148,15 +120,13 @@ func TestASpanHasTheOutcomeOfItsHandler(t *testing.T) {
 		if got := s.Status(); got.Code != row.code || got.Description != row.status {
 			t.Errorf("%s: status %v", id, got)
 		}
-		attributes := map[attribute.Key]string{"messaging.system": "duefleet", "messaging.operation.name": "process",
+		attributes := map[string]string{"messaging.system": "duefleet", "messaging.operation.name": "process",
 			"messaging.operation.type": "process", "messaging.destination.name": orders, "messaging.message.id": id,
 			"duefleet.outcome": row.outcome, "duefleet.attempt": "1", "duefleet.due": has["duefleet.due"]}
 		if row.code == codes.Error {
 			attributes["error.type"] = row.outcome
 		}
-		if !maps.Equal(has, attributes) {
-			t.Errorf("%s: attributes %v, want %v", id, has, attributes)
-		}
+		collector.CheckAttributes(t, id, s, attributes)
 		if _, err := time.Parse(time.RFC3339, has["duefleet.due"]); err != nil {
 			t.Error(err)
 		}
@@ -167,6 +137,10 @@ func TestASpanHasTheOutcomeOfItsHandler(t *testing.T) {
 // isn't parallel, because other tests would allocate meanwhile.
 func TestWithoutAProviderAHandlerHasNoSpan(t *testing.T) {
 	c, delivered, ctx := &Consumer{}, deliveredAfter("a", time.Hour, ""), t.Context()
+	traced := deliveredAfter("b", 0, collector.SampledParent)
+	if _, span := c.startProcess(ctx, &traced); span != nil {
+		t.Error("a span without a provider")
+	}
 	if n := testing.AllocsPerRun(100, func() {
 		_, span := c.startProcess(ctx, &delivered)
 		endProcess(span, done, nil)

@@ -2,26 +2,23 @@ package producer
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/duefleet/duefleet/internal/tracing"
+	"github.com/duefleet/duefleet/test/collector"
 )
 
 // recorded returns a client that makes spans, and the recorder that keeps them.
 func (f *fleet) recorded() (*Client, *tracetest.SpanRecorder) {
 	f.t.Helper()
-	recorder := tracetest.NewSpanRecorder()
-	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix,
-		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))})
+	provider, recorder := collector.Recorder()
+	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, TracerProvider: provider})
 	f.ok(err)
 	return c, recorder
 }
@@ -32,15 +29,6 @@ func (f *fleet) named(c *Client, id string) trace.SpanContext {
 	s, err := c.Get(f.ctx(), orders, id)
 	f.ok(err)
 	return trace.SpanContextFromContext(tracing.Named(context.Background(), s.Headers))
-}
-
-// attributesOf returns the attributes of a span as texts.
-func attributesOf(s sdktrace.ReadOnlySpan) map[attribute.Key]string {
-	all := map[attribute.Key]string{}
-	for _, a := range s.Attributes() {
-		all[a.Key] = a.Value.String()
-	}
-	return all
 }
 
 // TestScheduleMakesASpanThatTheTaskNames: the span continues the trace of the caller, and
@@ -60,11 +48,9 @@ func TestScheduleMakesASpanThatTheTaskNames(t *testing.T) {
 	equal(t, "status", s.Status().Code, codes.Unset)
 	equal(t, "span in the headers", f.named(c, "a").SpanID(), s.SpanContext().SpanID())
 	equal(t, "trace in the headers", f.named(c, "a").TraceID(), s.Parent().TraceID())
-	want := map[attribute.Key]string{"messaging.system": "duefleet", "messaging.operation.name": "schedule",
-		"messaging.operation.type": "send", "messaging.destination.name": orders, "messaging.message.id": "a"}
-	if got := attributesOf(s); !maps.Equal(got, want) {
-		t.Errorf("attributes: got %v, want %v", got, want)
-	}
+	collector.CheckAttributes(t, "a", s, map[string]string{"messaging.system": "duefleet",
+		"messaging.operation.name": "schedule", "messaging.operation.type": "send",
+		"messaging.destination.name": orders, "messaging.message.id": "a"})
 }
 
 // TestASpanHasTheOutcomeOfItsCall: a failure is the status, and a condition that isn't met
@@ -87,8 +73,8 @@ func TestASpanHasTheOutcomeOfItsCall(t *testing.T) {
 		_, _ = c.Schedule(f.ctx(), row.r)
 		s := recorder.Ended()[len(recorder.Ended())-1]
 		equal(t, "status", s.Status().Code, row.code)
-		equal(t, "error.type", attributesOf(s)["error.type"], row.failed)
-		equal(t, "outcome", attributesOf(s)[tracing.Outcome], row.ended)
+		equal(t, "error.type", collector.Attributes(s)["error.type"], row.failed)
+		equal(t, "outcome", collector.Attributes(s)["duefleet.outcome"], row.ended)
 	}
 }
 
@@ -111,8 +97,8 @@ func TestTasksOfOneCallShareItsSpan(t *testing.T) {
 	equal(t, "spans", len(spans), 1)
 	s := spans[0]
 	equal(t, "name", s.Name(), "schedule orders")
-	equal(t, "tasks", attributesOf(s)["messaging.batch.message_count"], "4")
-	equal(t, "error.type", attributesOf(s)["error.type"], "invalid")
+	equal(t, "tasks", collector.Attributes(s)["messaging.batch.message_count"], "4")
+	equal(t, "error.type", collector.Attributes(s)["error.type"], "invalid")
 	for _, id := range []string{"a", "b"} {
 		equal(t, "span of "+id, f.named(c, id).SpanID(), s.SpanContext().SpanID())
 	}
@@ -130,7 +116,7 @@ func TestASpanOfSeveralTopicsNamesNone(t *testing.T) {
 	c.ScheduleMany(f.ctx(), []Request{{Topic: orders, ID: "a", When: Now()}, {Topic: "bills", ID: "a", When: Now()}})
 	s := recorder.Ended()[0]
 	equal(t, "name", s.Name(), "schedule")
-	equal(t, "topic", attributesOf(s)["messaging.destination.name"], "")
+	equal(t, "topic", collector.Attributes(s)["messaging.destination.name"], "")
 }
 
 // TestAnUnsampledCallerMakesNoSpan, and the task says so, so that nothing else makes one.

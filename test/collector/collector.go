@@ -1,5 +1,6 @@
 // Package collector is a server that speaks OTLP, over HTTP and gRPC, for tests. It decodes
-// the spans of each export and keeps them.
+// the spans of each export and keeps them. It also records and checks the spans that a test
+// makes in its own process.
 package collector
 
 import (
