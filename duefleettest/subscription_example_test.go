@@ -3,38 +3,33 @@ package duefleettest_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/duefleet/duefleet/consumer"
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/recurrence"
 	"github.com/duefleet/duefleet/task"
 )
 
 // The core of a subscription service: a trial with two reminders, and a charge for each
-// period. A declined card has three more tries. A customer may cancel or change the plan at
-// any time. The tests are in subscription_test.go.
+// period, at the customer's midnight. A declined card has three more tries. A customer may
+// cancel or change the plan at any time. The tests are in subscription_test.go.
 
-// plan of a customer: a trial, and then periods of some months.
-type plan struct{ trialDays, months int }
+// plan of a customer: a trial, and then a renewal each month or year.
+type plan struct {
+	trialDays int
+	yearly    bool
+}
 
 // customer is a row of the database. Handlers trust it, not the task.
 type customer struct {
 	plan  plan
-	state string    // trial, active, overdue or cancelled
-	first time.Time // the end of the trial, when the first period begins
-	paid  int       // months that are paid
-}
-
-// until returns the end of the trial or of the paid months. The day of the month stays, as
-// far as a month has it: January 31, February 28, March 31.
-func (c *customer) until() time.Time {
-	end := c.first.AddDate(0, c.paid, 0)
-	if end.Day() != c.first.Day() {
-		end = end.AddDate(0, 0, -end.Day())
-	}
-	return end
+	zone  *time.Location // of the IANA database
+	since time.Time      // the sign-up
+	ends  time.Time      // the end of the trial, the first renewal
+	state string         // trial, active, overdue or cancelled
 }
 
 // subscriptions is the service. A map stands for the database.
@@ -42,59 +37,51 @@ type subscriptions struct {
 	tasks     *producer.Client
 	customers map[string]*customer
 	mail      func(id, text string)
-	// charge asks for the money of a period. Its idempotency key has the period's begin.
-	charge func(id string, begin time.Time) error
+	// charge takes the money of a period, once: its idempotency key has the customer and the
+	// period's first day.
+	charge func(id, from string) error
 }
 
 // errDeclined is an error of charge: another try helps only after days.
 var errDeclined = errors.New("the card was declined")
 
-const subscriptionTopic = "subscriptions"
+const (
+	subscriptionTopic = "subscriptions"
+	day               = 24 * time.Hour
+)
 
-// onTrial are the tasks of a customer on trial. Each reminder has a task of its own, so a
+// dunning is the consumer's policy: three more tries, 1, 3 and 7 days after the first.
+var dunning = consumer.Delays(day, 2*day, 4*day)
+
+// reminders are how many days before the end of the trial. Each is a task of its own, so a
 // mail that can't be sent delays no charge.
-var onTrial = []struct {
-	step   string        // the payload, and the end of the ID
-	before time.Duration // the end of the trial
-}{
-	{"week-left", 7 * 24 * time.Hour}, {"day-left", 24 * time.Hour}, {"renew", 0},
-}
-
-// dunning has the steps after a declined card: 1, 3 and 7 days after the end of the period.
-var dunning = map[string]struct {
-	next string // the step after another decline; "" for none
-	days int    // after the end of the period
-}{
-	"renew": {"dunning-1", 1}, "dunning-1": {"dunning-2", 3}, "dunning-2": {"dunning-3", 7}, "dunning-3": {},
-}
+var reminders = map[string]int{"week-left": 7, "day-left": 1}
 
 // signUp begins a trial. Tasks of a customer without a row do nothing, so after an error the
 // caller tries again.
-func (s *subscriptions) signUp(ctx context.Context, id string, p plan) error {
-	trial := time.Duration(p.trialDays) * 24 * time.Hour
-	var requests []producer.Request
-	for _, t := range onTrial {
-		requests = append(requests, producer.Request{Topic: subscriptionTopic, ID: id + "/" + t.step,
-			Payload: []byte(t.step), When: producer.In(trial - t.before)})
+func (s *subscriptions) signUp(ctx context.Context, id string, c customer) error {
+	c.state = "trial"
+	err := s.schedule(ctx, id, &c)
+	if err == nil {
+		s.customers[id] = &c
 	}
-	var ends time.Time
-	for _, r := range s.tasks.ScheduleMany(ctx, requests) {
-		if r.Err != nil {
-			return r.Err
-		}
-		ends = r.Due
-	}
-	s.customers[id] = &customer{plan: p, state: "trial", first: ends}
-	return nil
+	return err
+}
+
+// change changes the plan. A trial becomes as long as the new plan's. A period that is paid
+// stays as it is. After an error the caller tries again.
+func (s *subscriptions) change(ctx context.Context, id string, p plan) error {
+	s.customers[id].plan = p
+	return s.schedule(ctx, id, s.customers[id])
 }
 
 // cancel ends a subscription now. The row comes first: a task that is in a handler or can't
-// be cancelled finds it.
+// be cancelled finds it. Dunning ends, too, as its tries are runs of the recurring task.
 func (s *subscriptions) cancel(ctx context.Context, id string) error {
 	s.customers[id].state = "cancelled"
-	var ids []string
-	for _, t := range onTrial {
-		ids = append(ids, id+"/"+t.step)
+	ids := []string{id + "/renew"}
+	for step := range reminders {
+		ids = append(ids, id+"/"+step)
 	}
 	for _, err := range s.tasks.CancelMany(ctx, subscriptionTopic, ids) {
 		if err != nil && !errors.Is(err, task.ErrNotFound) { // it was delivered
@@ -104,21 +91,20 @@ func (s *subscriptions) cancel(ctx context.Context, id string) error {
 	return nil
 }
 
-// change changes the plan. A trial becomes as long as the new plan's, so its tasks move. A
-// period that is paid stays as it is.
-func (s *subscriptions) change(ctx context.Context, id string, p plan) error {
-	c := s.customers[id]
-	days := p.trialDays - c.plan.trialDays
-	c.plan = p
-	if c.state != "trial" {
-		return nil
+// schedule stores the tasks of a new customer. For another one it replaces those still stored.
+func (s *subscriptions) schedule(ctx context.Context, id string, c *customer) error {
+	next, err := s.next(ctx, id, c)
+	if err != nil {
+		return err
 	}
-	c.first = c.first.AddDate(0, 0, days)
-	var moves []producer.Move
-	for _, t := range onTrial {
-		moves = append(moves, producer.Move{ID: id + "/" + t.step, When: producer.At(c.first.Add(-t.before))})
+	requests := []producer.Request{{ID: id + "/renew", When: producer.At(next), Recurrence: c.rule(next)}}
+	for step, days := range reminders {
+		requests = append(requests, producer.Request{ID: id + "/" + step, When: producer.At(c.ends.AddDate(0, 0, -days))})
 	}
-	for _, r := range s.tasks.RescheduleMany(ctx, subscriptionTopic, moves) {
+	for i := range requests {
+		requests[i].Topic, requests[i].IfPresent = subscriptionTopic, s.customers[id] != nil
+	}
+	for _, r := range s.tasks.ScheduleMany(ctx, requests) {
 		if r.Err != nil && !errors.Is(r.Err, task.ErrNotFound) { // the reminder was sent
 			return r.Err
 		}
@@ -126,50 +112,60 @@ func (s *subscriptions) change(ctx context.Context, id string, p plan) error {
 	return nil
 }
 
-// handle does one step.
-func (s *subscriptions) handle(_ context.Context, d task.Delivery) error {
-	id, _, _ := strings.Cut(d.ID, "/")
+// next returns the next renewal. On trial it is the first time of the rule at the end of the
+// trial, whose first day is the day of the sign-up.
+func (s *subscriptions) next(ctx context.Context, id string, c *customer) (time.Time, error) {
+	if c.state != "trial" {
+		stored, err := s.tasks.Get(ctx, subscriptionTopic, id+"/renew")
+		return stored.Due, err
+	}
+	c.ends = c.since.In(c.zone).AddDate(0, 0, c.plan.trialDays)
+	rule, err := recurrence.Of(*c.rule(c.ends))
+	c.ends, _ = rule.After(c.ends.AddDate(0, 0, -1))
+	return c.ends, err
+}
+
+// rule returns when a customer renews, if next is such a time: on the day of the month at
+// which the trial ended. Not each month has a 29th, 30th and 31st. For these it is the last
+// day of every month, L, and a trial is longer until then.
+func (c *customer) rule(next time.Time) *task.Recurrence {
+	day, month := strconv.Itoa(c.ends.Day()), "*"
+	if c.ends.Day() > 28 {
+		day = "L"
+	}
+	if c.plan.yearly {
+		month = next.In(c.zone).Format("1")
+	}
+	return producer.Cron("0 0 "+day+" "+month+" *", c.zone.String())
+}
+
+// handle sends a reminder, or charges a customer for a period. Its local date names the
+// period, also in other tries. They delay no renewal: each run is a task of its own.
+func (s *subscriptions) handle(ctx context.Context, d task.Delivery) error {
+	id, step, _ := strings.Cut(d.ID, "/")
 	c := s.customers[id]
 	if c == nil || c.state == "cancelled" {
 		return nil
 	}
-	switch step := string(d.Payload); step {
-	case "week-left", "day-left":
+	if d.Series == "" {
 		if c.state == "trial" {
 			s.mail(id, step)
 		}
 		return nil
-	case "renew", "dunning-1", "dunning-2", "dunning-3":
-		return s.renew(c, id, d)
-	default:
-		return consumer.Park(fmt.Errorf("the payload %q is no step of a subscription", step))
 	}
-}
-
-// renew charges a customer for the next period, and asks for the step after that.
-//
-// The row says when a step is due, so neither retries nor dunning move the day of the month.
-// Without a row, d.FirstDue plus a month does that. d.Scheduled plus a month would be wrong:
-// all steps of a chain have the same Scheduled, so soon that time has passed.
-func (s *subscriptions) renew(c *customer, id string, d task.Delivery) error {
-	if d.FirstDue.Before(c.until()) { // paid, but the delivery ended before its next step was stored
-		return d.NextWhen(task.At(c.until()), []byte("renew"))
-	}
-	err := s.charge(id, c.until())
-	after := dunning[string(d.Payload)]
-	switch {
-	case err == nil:
+	err := s.charge(id, d.FirstDue.In(c.zone).Format(time.DateOnly))
+	if err == nil {
 		c.state = "active"
-		c.paid += c.plan.months
-		return d.NextWhen(task.At(c.until()), []byte("renew"))
-	case !errors.Is(err, errDeclined):
-		return err // the consumer tries again by its policy
-	case after.next == "":
-		c.state = "cancelled"
-		s.mail(id, "ended")
 		return nil
 	}
 	c.state = "overdue"
+	switch {
+	case !errors.Is(err, errDeclined):
+		return consumer.Later(err, time.Hour) // an outage is no try of dunning
+	case d.LastAttempt(err):
+		s.mail(id, "ended")
+		return s.cancel(ctx, id)
+	}
 	s.mail(id, "declined")
-	return d.NextWhen(task.At(c.until().AddDate(0, 0, after.days)), []byte(after.next))
+	return err
 }
