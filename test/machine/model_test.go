@@ -29,7 +29,7 @@ type operation struct {
 	id      string
 	name    string // and payload, of a scheduled task
 	number  string // the op in its record
-	amqp    bool   // it schedules a message of AMQP, which takes another record format
+	amqp    bool   // it schedules a message of AMQP, which takes another record format.
 	recurs  bool   // it schedules a recurring task
 	when    request
 	began   int // step
