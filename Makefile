@@ -74,8 +74,8 @@ pictures: test-tools ## Take the pictures of docs/console.md again
 # beside one that computes. A package is in the stage that names it. If none does, it is
 # in unit if it needs no server, and otherwise in fleet.
 single := internal/forward cmd/producer internal/scanner test/servers cmd/scanner producer internal/shard internal/intake \
-	test/machine consumer internal/consul internal/reshard internal/luascript internal/router internal/balance internal/admin \
-	internal/amqpconn internal/config internal/console test/servers/run test/servers/servertest duefleettest
+	test/machine consumer internal/consul internal/reshard internal/settle internal/luascript internal/router internal/balance internal/poll internal/admin \
+	internal/amqpconn internal/config internal/connect internal/console test/servers/run test/servers/servertest duefleettest
 
 # with-tests lists the packages with tests, and which of them start servers. The model
 # uses one goroutine per exploration, so it needs no race detector.
@@ -172,9 +172,9 @@ SOAK := 2m
 SEED := 0
 
 .PHONY: chaos
-chaos: servers compiler ## Inject every fault, then mix faults at random (SOAK=2m SEED=n ONLY=TestSoak UPDATE=1)
+chaos: servers compiler ## Inject every fault, then mix faults at random (SOAK=2m SEED=n ONLY=TestSoak TOPICS=200 UPDATE=1)
 	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 90m -run '$(or $(ONLY),.)' ./test/chaos \
-		-skip '^TestCluster|NarrowNetwork$$' -soak $(SOAK) -seed $(SEED) $(if $(UPDATE),-update)
+		-skip '^TestCluster|NarrowNetwork$$' -soak $(SOAK) -seed $(SEED) $(if $(TOPICS),-topics $(TOPICS)) $(if $(UPDATE),-update)
 
 .PHONY: chaos-outbox
 chaos-outbox: test-tools postgres ## Kill each part of the outbox again and again for SOAK, and check its ledger (SOAK=2m SEED=n)

@@ -16,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // benchPrefetch is the prefetch of all benchmarks.
@@ -63,7 +62,7 @@ func fill(b *testing.B, url string, n int) {
 		})
 		check.OK(b, channel.PublishWithContext(b.Context(), "", queue, false, false, p))
 	}
-	wait.Count(b, "all messages to be in the queue", n, func() int {
+	check.Count(b, "all messages to be in the queue", n, func() int {
 		q, err := channel.QueueDeclarePassive(queue, true, false, false, false, nil)
 		check.OK(b, err)
 		return q.Messages

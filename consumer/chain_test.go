@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // leastApart returns the shortest time between the due times of two successive
@@ -32,7 +32,7 @@ func TestAChainThatAsksForNoDelayDoesNotRunAsFastAsItCan(t *testing.T) {
 		return d.Next(time.Now().Add(-time.Hour), nil)
 	}})
 	w.schedule("a", "")
-	wait.For(t, "some steps", func() bool { return seen.of("a") > 5 })
+	check.Until(t, "some steps", func() bool { return seen.of("a") > 5 })
 	if least := leastApart(seen.all()); least < 100*time.Millisecond {
 		t.Errorf("a step is due %v after the one before", least)
 	}
@@ -56,7 +56,7 @@ func TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly(t *testing.T) {
 			c := w.consume(Config{now: behind, Handler: func(_ context.Context, d task.Delivery) error { return next(d) }})
 			began := w.redisNow()
 			w.schedule("a", "")
-			wait.For(t, "the step is stored", func() bool { return counted(c, done) == 1 })
+			check.Until(t, "the step is stored", func() bool { return counted(c, done) == 1 })
 			s, there := w.stored("a")
 			// The two readings of the handler's clock are some ms apart.
 			if early := began.Add(wanted).Sub(s.Due); !there || early > 10*time.Millisecond && name == "a time from now" ||
@@ -121,7 +121,7 @@ func TestANextStepWithoutATimeIsRefused(t *testing.T) {
 	w.schedule("a", "")
 	for range 2 {
 		var rule *task.RuleError
-		if err := wait.Receive(t, "the handler asked for a step", refused); !errors.As(err, &rule) || rule.Field != "due" {
+		if err := check.Receive(t, "the handler asked for a step", refused); !errors.As(err, &rule) || rule.Field != "due" {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -161,12 +161,12 @@ func TestStepsOfTwoVersionsAtOneTime(t *testing.T) {
 		},
 	})
 	w.schedule("a", "old")
-	wait.Closed(t, "the older version's step to be allowed", allowed)
+	check.Closed(t, "the older version's step to be allowed", allowed)
 	w.schedule("a", "new")
-	wait.Closed(t, "the newer version to be in its handler", newBegan)
-	wait.For(t, "the scanner to settle it", func() bool { _, there := w.stored("a"); return !there })
+	check.Closed(t, "the newer version to be in its handler", newBegan)
+	check.Until(t, "the scanner to settle it", func() bool { _, there := w.stored("a"); return !there })
 	close(release)
-	wait.For(t, "a step is done", func() bool { return counted(c, done) == 3 })
+	check.Until(t, "a step is done", func() bool { return counted(c, done) == 3 })
 	var payloads []string
 	for _, d := range seen.all() {
 		payloads = append(payloads, string(d.Payload))

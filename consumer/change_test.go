@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // gate blocks the handler of one attempt of one payload, and then fails it.
@@ -61,9 +61,9 @@ func (g *gate) payloads() (all []string) {
 // due.
 func (w *fixture) quiet(g *gate, want ...string) {
 	w.t.Helper()
-	wait.For(w.t, "all is handled", func() bool { return len(g.payloads()) >= len(want) })
+	check.Until(w.t, "all is handled", func() bool { return len(g.payloads()) >= len(want) })
 	w.schedule("later", "later")
-	wait.For(w.t, "a task that was due after it is handled", func() bool { return g.seen.of("later") == 1 })
+	check.Until(w.t, "a task that was due after it is handled", func() bool { return g.seen.of("later") == 1 })
 	want = append(want, "later/1")
 	if got := g.payloads(); fmt.Sprint(got) != fmt.Sprint(want) {
 		w.t.Errorf("handled %q, want %q", got, want)
@@ -72,7 +72,7 @@ func (w *fixture) quiet(g *gate, want ...string) {
 
 func (w *fixture) forgotten() {
 	w.t.Helper()
-	wait.For(w.t, "the scanner has settled it", func() bool {
+	check.Until(w.t, "the scanner has settled it", func() bool {
 		_, there := w.stored("a")
 		return !there
 	})
@@ -101,7 +101,7 @@ func changes() map[string]struct {
 		"replaced by a later one": {func(w *fixture, _ *gate) { schedule(w, producer.In(time.Hour)) }, []string{"first/1"}},
 		"replaced by one that is delivered": {func(w *fixture, g *gate) {
 			schedule(w, producer.Now())
-			wait.For(w.t, "the second is handled", func() bool { return len(g.payloads()) == 2 })
+			check.Until(w.t, "the second is handled", func() bool { return len(g.payloads()) == 2 })
 		}, []string{"first/1", "second/1"}},
 		"replaced by one that is cancelled": {func(w *fixture, _ *gate) {
 			schedule(w, producer.In(time.Hour))
@@ -125,11 +125,11 @@ func TestWhatTheProducerChangedIsNotBroughtBackByItsRetry(t *testing.T) {
 			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Concurrency: 3, Handler: g.handler})
 			w.schedule("a", "first")
-			wait.Closed(t, "the handler has it", g.began)
+			check.Closed(t, "the handler has it", g.began)
 			w.forgotten()
 			row.change(w, g)
 			close(g.fails)
-			wait.For(t, "the handler's failure is dealt with", func() bool {
+			check.Until(t, "the handler's failure is dealt with", func() bool {
 				return counted(c, superseded)+counted(c, retried) == 1
 			})
 			w.quiet(g, row.want...)
@@ -148,11 +148,11 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Concurrency: 3, Remember: -1, Handler: g.handler})
 			w.schedule("a", "first")
-			wait.Closed(t, "the handler has it", g.began)
+			check.Closed(t, "the handler has it", g.began)
 			w.forgotten()
 			changes()[name].change(w, g)
 			close(g.fails)
-			wait.For(t, "the handler's failure is dealt with", func() bool {
+			check.Until(t, "the handler's failure is dealt with", func() bool {
 				return counted(c, superseded)+counted(c, retried) == 1
 			})
 			w.quiet(g, changes()[name].want...)
@@ -188,7 +188,7 @@ func (w *fixture) nextMillisecond() {
 		return at.UnixMilli()
 	}
 	before := now()
-	wait.For(w.t, "the next millisecond", func() bool { return now() > before })
+	check.Until(w.t, "the next millisecond", func() bool { return now() > before })
 }
 
 func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
@@ -199,7 +199,7 @@ func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
 			task.Delivery) error {
 			return errTest
 		}})
-		wait.For(t, "it is stored again", func() bool { return counted(c, retried) == 1 })
+		check.Until(t, "it is stored again", func() bool { return counted(c, retried) == 1 })
 		settle()
 		s, there := w.stored("a")
 		if !there || s.Attempt != 2 || s.State != task.Waiting || s.Reason != errTest.Error() {
@@ -220,10 +220,10 @@ func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
 			settle := w.lease("a")
 			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Handler: g.handler})
-			wait.Closed(t, "the handler has it", g.began)
+			check.Closed(t, "the handler has it", g.began)
 			row.change(w, g)
 			close(g.fails)
-			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, superseded) == 1 })
+			check.Until(t, "the handler's failure is dealt with", func() bool { return counted(c, superseded) == 1 })
 			settle()
 			if s, there := w.stored("a"); there && s.NextAttempt.Before(time.Now().Add(time.Minute)) {
 				t.Errorf("stored: %+v", s)
@@ -250,15 +250,15 @@ func TestAChainEndsWithACancel(t *testing.T) {
 		return d.Next(time.Now(), nil)
 	}})
 	w.schedule("a", "")
-	wait.Closed(t, "the handler has it", began)
+	check.Closed(t, "the handler has it", began)
 	w.forgotten()
 	if err := w.producer.Cancel(t.Context(), orders, "a"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatal(err)
 	}
 	close(goOn)
-	wait.For(t, "the step is done", func() bool { return counted(c, done) == 1 })
+	check.Until(t, "the step is done", func() bool { return counted(c, done) == 1 })
 	w.schedule("b", "")
-	wait.For(t, "a task that was due later is done", func() bool { return counted(c, done) == 2 })
+	check.Until(t, "a task that was due later is done", func() bool { return counted(c, done) == 2 })
 	if n := seen.of("a"); n != 1 {
 		t.Errorf("handled %d times", n)
 	}
@@ -297,7 +297,7 @@ func TestACancelReachesANextStepThatIsBeingStored(t *testing.T) {
 					},
 				})
 				w.request(producer.Request{ID: "a", Payload: []byte("first"), Headers: map[string]string{"k": "v"}})
-				wait.For(t, "the step's message is acked", func() bool { return counted(c, superseded)+counted(c, done) >= 2 })
+				check.Until(t, "the step's message is acked", func() bool { return counted(c, superseded)+counted(c, done) >= 2 })
 				if n := seen.of("a"); n != 1 || counted(c, superseded) != 1 {
 					t.Errorf("handled %d times, %v superseded", n, counted(c, superseded))
 				}
@@ -323,7 +323,7 @@ func TestANextStepHasNoHeaderMore(t *testing.T) {
 		headers[fmt.Sprint("k", i)] = "v"
 	}
 	w.request(producer.Request{ID: "a", Payload: []byte("first"), Headers: headers})
-	wait.For(t, "the next step is done", func() bool { return counted(c, done) == 2 })
+	check.Until(t, "the next step is done", func() bool { return counted(c, done) == 2 })
 	for _, d := range seen.all() {
 		if !maps.Equal(d.Headers, headers) {
 			t.Errorf("%s has %d headers: %v", d.Payload, len(d.Headers), d.Headers)
@@ -360,7 +360,7 @@ func TestACancelReachesAnOlderVersionThatWaitsInTheQueue(t *testing.T) {
 						seen.add(d)
 						return end(d)
 					}})
-					wait.For(t, "the delivery is dealt with", func() bool { return counted(c, superseded)+counted(c, done) == 1 })
+					check.Until(t, "the delivery is dealt with", func() bool { return counted(c, superseded)+counted(c, done) == 1 })
 					handled := 0
 					if remember < 0 {
 						handled = 1
@@ -393,7 +393,7 @@ func TestACancelReachesADeliveryThatWaitsInTheQueue(t *testing.T) {
 	}
 	var seen log
 	c := w.consume(Config{Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
-	wait.For(t, "all are dealt with", func() bool { return counted(c, superseded)+counted(c, done) == 100 })
+	check.Until(t, "all are dealt with", func() bool { return counted(c, superseded)+counted(c, done) == 100 })
 	for _, id := range ids {
 		if n := seen.of(id); n != 1 {
 			t.Errorf("task %s handled %d times", id, n)
@@ -413,7 +413,7 @@ func TestARescheduleThatFindsNoTaskMovesNoStep(t *testing.T) {
 		}
 		return d.NextWhen(task.In(30*24*time.Hour), nil)
 	}})
-	wait.For(t, "the handler is done", func() bool { return counted(c, done) == 1 })
+	check.Until(t, "the handler is done", func() bool { return counted(c, done) == 1 })
 	s, there := w.stored("a")
 	if left := time.Until(s.Due); !there || left < 29*24*time.Hour {
 		t.Errorf("stored: %t, due in %s", there, left)
@@ -430,9 +430,9 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 				c := w.consume(Config{Policy: Fixed(0, math.MaxInt), Remember: remember,
 					Handler: func(context.Context, task.Delivery) error { return errTest }})
 				w.schedule("a", "")
-				wait.For(t, "it failed", func() bool { return counted(c, retried) > 0 })
+				check.Until(t, "it failed", func() bool { return counted(c, retried) > 0 })
 				c.stop()
-				wait.For(t, "the retry waits in the queue", func() bool { return w.waiting(queue) == 1 })
+				check.Until(t, "the retry waits in the queue", func() bool { return w.waiting(queue) == 1 })
 				w.forgotten()
 				_ = w.producer.Cancel(t.Context(), orders, "a")
 				var seen log
@@ -442,7 +442,7 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 					seen.add(d)
 					return nil
 				}})
-				wait.For(t, "it is acked", func() bool { return counted(c, superseded) == 1 })
+				check.Until(t, "it is acked", func() bool { return counted(c, superseded) == 1 })
 				if len(lines(out, "delivery acked without its handler: the task was cancelled or replaced", "id=a")) != 1 {
 					t.Errorf("logged %s", out)
 				}
@@ -490,7 +490,7 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 		for j := i * tasks / 4; j < (i+1)*tasks/4; j++ {
 			id := fmt.Sprint(j)
 			n := seen.of(id)
-			wait.For(t, "it fails again and again", func() bool { return seen.of(id) > n })
+			check.Until(t, "it fails again and again", func() bool { return seen.of(id) > n })
 			if err := w.producer.Cancel(t.Context(), orders, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)
 			}
@@ -510,7 +510,7 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 		}
 		return n
 	}
-	wait.Progress(t, "what replaced them is done", second, func() bool { return second() == tasks/2 })
+	check.Progress(t, "what replaced them is done", second, func() bool { return second() == tasks/2 })
 	var p shard.Placement
 	stage := func() int {
 		var err error
@@ -518,12 +518,12 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 		w.ok(err)
 		return int(p.Epoch)
 	}
-	wait.Progress(t, "the change is over", stage, func() bool { return p.Shards == 2 && p.Phase == shard.Stable })
+	check.Progress(t, "the change is over", stage, func() bool { return p.Shards == 2 && p.Phase == shard.Stable })
 	if n := broken.Load(); n != 0 {
 		t.Errorf("%d deliveries of tasks that were cancelled before", n)
 	}
 	for i := range tasks {
-		wait.For(t, fmt.Sprintf("the scanner to settle task %d, which nothing follows", i), func() bool {
+		check.Until(t, fmt.Sprintf("the scanner to settle task %d, which nothing follows", i), func() bool {
 			_, there := w.stored(fmt.Sprint(i))
 			return !there
 		})
@@ -574,5 +574,5 @@ func (w *fixture) meet(m *meeting, name string) {
 	for i := range m.size {
 		w.schedule(fmt.Sprint(name, " ", i), meets)
 	}
-	wait.Count(w.t, "all workers to meet", before+m.size, m.met)
+	check.Count(w.t, "all workers to meet", before+m.size, m.met)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestTheFirstDueStaysThroughRetries: each attempt, the parked task and its replay know
@@ -30,7 +30,7 @@ func TestTheFirstDueStaysThroughRetries(t *testing.T) {
 		}})
 		headers := map[string]string{"k": "v"}
 		w.request(producer.Request{ID: "a", Headers: headers})
-		wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+		check.Until(t, "it is parked", func() bool { return counted(c, park) == 1 })
 		first := seen.all()[0].Due
 		if p := w.parked()["a"]; !p.FirstDue.Equal(first) || !p.Due.Equal(seen.all()[3].Due) {
 			t.Errorf("parked: due %v, first %v, want %v", p.Due, p.FirstDue, first)
@@ -40,8 +40,8 @@ func TestTheFirstDueStaysThroughRetries(t *testing.T) {
 		}
 		_, err := admin.Parked{Topic: w.topic}.Replay(t.Context(), "a")
 		w.ok(err)
-		wait.For(t, "the replay has failed", func() bool { return counted(c, retried) > 3 })
-		wait.For(t, "the replay's retry is handled", func() bool { return seen.of("a") > 5 })
+		check.Until(t, "the replay has failed", func() bool { return counted(c, retried) > 3 })
+		check.Until(t, "the replay's retry is handled", func() bool { return seen.of("a") > 5 })
 		for i, d := range seen.all() {
 			if !d.FirstDue.Equal(first) || !maps.Equal(d.Headers, headers) || i < 4 && (i == 0) != d.Due.Equal(first) {
 				t.Errorf("delivery %d: due %v, first %v, want %v, headers %v", i, d.Due, d.FirstDue, first, d.Headers)
@@ -87,7 +87,7 @@ func TestWhatBeginsAgainHasAnotherFirstDue(t *testing.T) {
 				return nil
 			}})
 			w.schedule("a", "")
-			wait.For(t, "it has failed", func() bool { return counted(c, retried) == 1 })
+			check.Until(t, "it has failed", func() bool { return counted(c, retried) == 1 })
 			if row.outside != nil {
 				if s, _ := w.stored("a"); !s.FirstDue.Equal(seen.all()[0].Due) {
 					t.Errorf("the retry's first due is %v, want %v", s.FirstDue, seen.all()[0].Due)
@@ -98,7 +98,7 @@ func TestWhatBeginsAgainHasAnotherFirstDue(t *testing.T) {
 			if row.retry == 0 {
 				last = 3
 			}
-			wait.For(t, "it is handled as what began again", func() bool { return seen.of("a") == last })
+			check.Until(t, "it is handled as what began again", func() bool { return seen.of("a") == last })
 			for i, d := range seen.all() {
 				if again := i == 0 || i == last-1; again != d.FirstDue.Equal(d.Due) || d.FirstDue.After(d.Due) {
 					t.Errorf("delivery %d is due %v, first %v", i, d.Due, d.FirstDue)
@@ -121,9 +121,9 @@ func TestAChangeOfShardsKeepsTheFirstDue(t *testing.T) {
 	for i := range tasks {
 		w.schedule(fmt.Sprint(i), "")
 	}
-	wait.For(t, "all wait for their retries", func() bool { return counted(c, retried) == tasks })
+	check.Until(t, "all wait for their retries", func() bool { return counted(c, retried) == tasks })
 	w.reshard(7)
-	wait.For(t, "the change is over", func() bool {
+	check.Until(t, "the change is over", func() bool {
 		p, err := w.topic.Placement(t.Context())
 		w.ok(err)
 		return p.Shards == 7 && p.Phase == shard.Stable

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -22,8 +23,15 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
+
+func TestMain(m *testing.M) {
+	if os.Getenv(victimEnv) != "" {
+		victim()
+		os.Exit(1)
+	}
+	os.Exit(servertest.Leaks(m))
+}
 
 const (
 	orders = shared.Orders
@@ -99,8 +107,8 @@ func (w *fixture) serve() *fixture {
 // scan runs a scanner with the last configuration written.
 func (w *fixture) scan() *fixture {
 	w.t.Helper()
-	wait.Background(w.t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, w.config) })
-	wait.For(w.t, "the topic is served", func() bool {
+	check.Background(w.t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, w.config) })
+	check.Until(w.t, "the topic is served", func() bool {
 		_, err := w.topic.Placement(w.t.Context())
 		return err == nil
 	})
@@ -134,7 +142,7 @@ func (w *fixture) consume(cfg Config) *running {
 	cfg = w.configure(cfg)
 	c, err := New(cfg)
 	w.ok(err)
-	return &running{c, wait.Background(w.t, "the consumer", c.Run)}
+	return &running{c, check.Background(w.t, "the consumer", c.Run)}
 }
 
 func (w *fixture) configure(cfg Config) Config {

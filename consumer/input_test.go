@@ -17,7 +17,6 @@ import (
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // message is a message as a scanner publishes it.
@@ -77,7 +76,7 @@ func TestWhatIsNoTaskIsDeadLetteredAndTheLoopGoesOn(t *testing.T) {
 	w := newFixture(t)
 	w.makeOrders()
 	var seen log
-	var out wait.Log
+	var out check.Log
 	began := time.Now()
 	c := w.consume(Config{
 		Log:     slog.New(slog.NewTextHandler(&out, nil)),
@@ -91,8 +90,8 @@ func TestWhatIsNoTaskIsDeadLetteredAndTheLoopGoesOn(t *testing.T) {
 		want[b.reason]++
 	}
 	w.send(message(nil))
-	wait.For(t, "the task behind them is done", func() bool { return counted(c, done) == 1 })
-	wait.For(t, "all others are dead-lettered", func() bool { return w.waiting("dead") == len(bad()) })
+	check.Until(t, "the task behind them is done", func() bool { return counted(c, done) == 1 })
+	check.Until(t, "all others are dead-lettered", func() bool { return w.waiting("dead") == len(bad()) })
 	if len(seen.all()) != 1 {
 		t.Errorf("handled %d deliveries", len(seen.all()))
 	}
@@ -189,12 +188,12 @@ func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	w.ok(err)
 	w.producer = large
 	var seen log
-	var out wait.Log
+	var out check.Log
 	handler := func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }
 	c := w.consume(Config{Handler: handler, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	w.schedule("large", strings.Repeat("x", 512_000))
 	w.schedule("b", "pay")
-	wait.For(t, "it is parked, and the other one done", func() bool {
+	check.Until(t, "it is parked, and the other one done", func() bool {
 		return counted(c, park) == 1 &&
 			counted(c, done) == 1
 	})
@@ -210,7 +209,7 @@ func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	c = w.consume(Config{Handler: handler, MaxPayload: 1 << 20})
 	_, err = admin.Parked{Topic: w.topic}.Replay(t.Context(), "large")
 	w.ok(err)
-	wait.For(t, "the replay is done", func() bool { return counted(c, done) == 1 })
+	check.Until(t, "the replay is done", func() bool { return counted(c, done) == 1 })
 	if got := seen.all()[1]; len(got.Payload) != 512_000 {
 		t.Errorf("handled %d bytes", len(got.Payload))
 	}
@@ -227,7 +226,7 @@ func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 			settle := w.lease("large")
 			settle()
 			delivered := w.rdb.Time(t.Context()).Val().UnixMilli()
-			wait.For(t, "the next millisecond", func() bool { return w.rdb.Time(t.Context()).Val().UnixMilli() > delivered })
+			check.Until(t, "the next millisecond", func() bool { return w.rdb.Time(t.Context()).Val().UnixMilli() > delivered })
 			if err := w.producer.Cancel(t.Context(), orders, "large"); !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)
 			}
@@ -235,7 +234,7 @@ func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 				task.Delivery) error {
 				return nil
 			}})
-			wait.For(t, "it is acked", func() bool { return counted(c, superseded) == 1 })
+			check.Until(t, "it is acked", func() bool { return counted(c, superseded) == 1 })
 			if p := w.parked(); len(p) != 0 {
 				t.Errorf("parked %+v", p)
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // takeIn runs a scanner whose topic has an intake with the exchange "in", and adds
@@ -71,7 +70,7 @@ func TestARetryKeepsAMessageOfTheIntake(t *testing.T) {
 			}
 			c := w.consume(Config{Policy: Fixed(0, 3), Concurrency: 1, Handler: handler})
 			w.ok(w.channel.PublishWithContext(t.Context(), "in", queue, true, false, fromClient(id)))
-			wait.For(t, "the next step", func() bool { return counted(c, done) == 2 })
+			check.Until(t, "the next step", func() bool { return counted(c, done) == 2 })
 			c.stop()
 			want := task.AMQP{
 				RoutingKey: queue,

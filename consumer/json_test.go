@@ -9,7 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // purchase is a payload, with a type that has a decoder of its own.
@@ -102,12 +102,12 @@ func TestAValueGoesFromTheProducerToTheHandler(t *testing.T) {
 	r := producer.Request{ID: "good"}
 	w.ok(r.SetJSON(bought{"a <lamp>"}))
 	w.request(r)
-	got := wait.Receive(t, "the handler is called", items)
+	got := check.Receive(t, "the handler is called", items)
 	if got.item != "a <lamp>" || got.contentType != "application/json" {
 		t.Errorf("got %+v", got)
 	}
 	w.schedule("bad", "secret")
-	wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+	check.Until(t, "it is parked", func() bool { return counted(c, park) == 1 })
 	p := w.parked()["bad"]
 	if p.Reason != "payload of 6 bytes: not JSON at byte 1" || string(p.Payload) != "secret" {
 		t.Errorf("parked %+v", p)

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	shared "github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // victimEnv is the environment variable that makes a process of this test binary a
@@ -101,7 +101,7 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 			w.die(o)
 			c := w.consume(o.config(w.rdb))
 			if row.first > 1 {
-				wait.For(t, "the repeat is over", func() bool {
+				check.Until(t, "the repeat is over", func() bool {
 					return counted(c, done)+counted(c, retried)+counted(c, superseded) == 1
 				})
 			}
@@ -112,13 +112,13 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 			if row.fails {
 				want["a/2"] = 1
 			}
-			wait.For(t, "all is handled", func() bool {
+			check.Until(t, "all is handled", func() bool {
 				return w.handled()["a/2"] >= want["a/2"] &&
 					w.handled()["a/1"] >= row.first
 			})
 			w.forgotten()
 			w.schedule("z", "") // repeats come before it
-			wait.For(t, "the task that is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
+			check.Until(t, "the task that is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
 			c.stop()
 			got := w.handled()
 			if got["a/1"] != want["a/1"] || got["a/2"] != want["a/2"] {
@@ -147,11 +147,11 @@ func (w *fixture) die(o order) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	defer func() { _ = in.Close() }()
-	err = wait.Receive(w.t, "the victim dies", ended)
+	err = check.Receive(w.t, "the victim dies", ended)
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		w.t.Fatalf("the victim ended by itself: %v", err)
 	}
-	wait.For(w.t, "the broker notices", func() bool {
+	check.Until(w.t, "the broker notices", func() bool {
 		q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
 		w.ok(err)
 		return q.Consumers == 0

@@ -11,7 +11,6 @@ import (
 
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // changed returns the error of New for a valid configuration after one change.
@@ -207,12 +206,12 @@ func TestAPolicyThatPanicsParks(t *testing.T) {
 		},
 	})
 	w.schedule("a", "")
-	wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+	check.Until(t, "it is parked", func() bool { return counted(c, park) == 1 })
 	if got := w.parked()["a"].Reason; got != "Config.Policy: no idea; the attempt failed: the bank is closed" {
 		t.Errorf("parked with %q", got)
 	}
 	w.schedule("b", "")
-	wait.For(t, "the next is done", func() bool { return counted(c, done) == 1 })
+	check.Until(t, "the next is done", func() bool { return counted(c, done) == 1 })
 }
 
 // TestMisuseOfRun: a second Run returns an error.

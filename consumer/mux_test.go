@@ -2,13 +2,14 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAMuxChoosesByTopic: by the exact name, else Fallback, else it parks.
@@ -72,7 +73,7 @@ func TestATaskOfATopicWithoutAHandlerIsParked(t *testing.T) {
 	c := w.consume(Config{Handler: Mux{Topics: map[string]Handler{orders: nothing}}.Handler})
 	w.deliver(bills, 1)
 	w.deliver(orders, 1)
-	wait.For(t, "the one is parked, the other done", func() bool {
+	check.Until(t, "the one is parked, the other done", func() bool {
 		return countedOf(c, bills, park) == 1 && countedOf(c, orders, done) == 1
 	})
 	var reason string
@@ -101,8 +102,28 @@ func TestConsumersOfSeveralQueuesShareARedisClient(t *testing.T) {
 	one := w.consume(Config{Handler: nothing})
 	two := w.consume(Config{Handler: nothing, Queue: "second"})
 	w.deliver(orders, 1)
-	wait.For(t, "the first handles its queue", func() bool { return counted(one, done) == 1 })
+	check.Until(t, "the first handles its queue", func() bool { return counted(one, done) == 1 })
 	one.stop()
 	w.ok(w.channel.PublishWithContext(t.Context(), "", "second", false, false, message(nil)))
-	wait.For(t, "the second goes on", func() bool { return counted(two, done) == 1 })
+	check.Until(t, "the second goes on", func() bool { return counted(two, done) == 1 })
+}
+
+// TestATestOfAHandlerSeesWhatItDecides, also if the error is wrapped.
+func TestATestOfAHandlerSeesWhatItDecides(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		err             error
+		parked, dropped bool
+	}{
+		"nothing":        {nil, false, false},
+		"a failure":      {errTest, false, false},
+		"parked":         {Park(errTest), true, false},
+		"dropped":        {Drop(errTest), false, true},
+		"parked wrapped": {fmt.Errorf("charge: %w", Park(errTest)), true, false},
+		"dropped joined": {errors.Join(errTest, Drop(nil)), false, true},
+	} {
+		if IsParked(row.err) != row.parked || IsDropped(row.err) != row.dropped {
+			t.Errorf("%s: parked %v, dropped %v", name, IsParked(row.err), IsDropped(row.err))
+		}
+	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 var errTest = errors.New("the bank is closed")
@@ -37,20 +37,20 @@ func TestWhatWasDoneIsNotDoneAgain(t *testing.T) {
 		}})
 		w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain",
 			Headers: map[string]string{"k": "v"}})
-		wait.For(t, "it is done", func() bool { return counted(c, done) == 1 })
+		check.Until(t, "it is done", func() bool { return counted(c, done) == 1 })
 		got := seen.all()[0]
 		if got.Topic != orders || got.ID != "a" || string(got.Payload) != "pay" || got.Attempt != 1 ||
 			got.ContentType != "text/plain" || got.Headers["k"] != "v" {
 			t.Errorf("handled %+v", got.Task)
 		}
 		w.publish(got.Task)
-		wait.For(t, "the repeat is acked", func() bool { return counted(c, repeat) == 1 })
+		check.Until(t, "the repeat is acked", func() bool { return counted(c, repeat) == 1 })
 		if n := seen.of("a"); n != 1 {
 			t.Errorf("handled %d times", n)
 		}
 		// The same ID, due later, is another task.
 		w.schedule("a", "again")
-		wait.For(t, "the next is done", func() bool { return counted(c, done) == 2 })
+		check.Until(t, "the next is done", func() bool { return counted(c, done) == 2 })
 		c.stop()
 		if n := w.waiting(queue); n != 0 {
 			t.Errorf("%d messages were left unanswered", n)
@@ -72,7 +72,7 @@ func TestARetryKeepsTheOptions(t *testing.T) {
 			return nil
 		}})
 		w.request(producer.Request{ID: "a", Options: want})
-		wait.For(t, "the second attempt", func() bool { return counted(c, done) == 1 })
+		check.Until(t, "the second attempt", func() bool { return counted(c, done) == 1 })
 		for i, d := range seen.all() {
 			if d.Options != want || d.Attempt != i+1 {
 				t.Errorf("delivery %d: attempt %d, options %+v, want %+v", i, d.Attempt, d.Options, want)
@@ -91,9 +91,9 @@ func TestWithoutRememberingARedeliveryIsHandledAgain(t *testing.T) {
 		return nil
 	}})
 	w.schedule("a", "")
-	wait.For(t, "it is done", func() bool { return counted(c, done) == 1 })
+	check.Until(t, "it is done", func() bool { return counted(c, done) == 1 })
 	w.publish(seen.all()[0].Task)
-	wait.For(t, "it is done again", func() bool { return counted(c, done) == 2 })
+	check.Until(t, "it is done again", func() bool { return counted(c, done) == 2 })
 	if n := w.rdb.Exists(t.Context(), w.past("a")).Val(); n != 0 {
 		t.Error("it is remembered")
 	}
@@ -109,7 +109,7 @@ func TestWhatIsRememberedExpires(t *testing.T) {
 		return nil
 	}})
 	w.schedule("a", "")
-	wait.For(t, "it is done", func() bool { return counted(c, done) == 1 })
+	check.Until(t, "it is done", func() bool { return counted(c, done) == 1 })
 	// Both times are by Redis's clock: when it was noted as done, and when the note
 	// expires.
 	noted, err := w.rdb.HGet(t.Context(), w.past("a"), fmt.Sprint(seen.all()[0].Due.UnixMilli())).Int64()
@@ -140,7 +140,7 @@ func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 		})
 		w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain",
 			Headers: map[string]string{"k": "v"}})
-		wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+		check.Until(t, "it is parked", func() bool { return counted(c, park) == 1 })
 		p := w.parked()["a"]
 		if p.Reason != errTest.Error() || p.Attempt != 4 || string(p.Payload) != "pay" {
 			t.Errorf("parked %+v", p)
@@ -164,7 +164,7 @@ func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 		if n != 1 {
 			t.Fatalf("replayed %d", n)
 		}
-		wait.For(t, "the replay is done", func() bool { return counted(c, done) == 1 })
+		check.Until(t, "the replay is done", func() bool { return counted(c, done) == 1 })
 		if last := seen.all()[3]; last.Attempt != 1 {
 			t.Errorf("the replay is attempt %d", last.Attempt)
 		}
@@ -186,30 +186,30 @@ func TestAHandlerParksAndDrops(t *testing.T) {
 	}})
 	w.schedule("park", "")
 	w.schedule("drop", "")
-	wait.For(t, "both are over", func() bool { return counted(c, park) == 1 && counted(c, drop) == 1 })
+	check.Until(t, "both are over", func() bool { return counted(c, park) == 1 && counted(c, drop) == 1 })
 	if p := w.parked(); len(p) != 1 || p["park"].Reason != errTest.Error() {
 		t.Errorf("parked %+v", p)
 	}
-	wait.For(t, "the dropped task isn't stored any more", func() bool {
+	check.Until(t, "the dropped task isn't stored any more", func() bool {
 		_, there := w.stored("drop")
 		return !there
 	})
 	// A parked task is replayed and handled although its due is the same.
 	_, err := admin.Parked{Topic: w.topic}.Replay(t.Context(), "")
 	w.ok(err)
-	wait.For(t, "it is parked again", func() bool { return counted(c, park) == 2 })
+	check.Until(t, "it is parked again", func() bool { return counted(c, park) == 2 })
 }
 
 func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t).serve()
-	var out wait.Log
+	var out check.Log
 	c := w.consume(Config{
 		Policy: Fixed(0, 1), Log: slog.New(slog.NewTextHandler(&out, nil)),
 		Handler: func(context.Context, task.Delivery) error { panicHere(); return nil },
 	})
 	w.schedule("a", "secret")
-	wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+	check.Until(t, "it is parked", func() bool { return counted(c, park) == 1 })
 	if got := w.parked()["a"].Reason; got != "panic: no way" {
 		t.Errorf("parked with %q", got)
 	}
@@ -226,7 +226,7 @@ func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 func TestWhatFailsForManyTasksIsOneLine(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t).serve()
-	var out wait.Log
+	var out check.Log
 	began := time.Now()
 	c := w.consume(Config{
 		Policy: Fixed(0, 1), Log: slog.New(slog.NewTextHandler(&out, nil)),
@@ -236,7 +236,7 @@ func TestWhatFailsForManyTasksIsOneLine(t *testing.T) {
 	for i := range n {
 		w.schedule(fmt.Sprint("a", i), "")
 	}
-	wait.For(t, "all are parked", func() bool { return counted(c, park) == n })
+	check.Until(t, "all are parked", func() bool { return counted(c, park) == n })
 	minutes := int(time.Since(began) / time.Minute) // whole minutes
 	for _, line := range []string{`msg="task parked"`, `msg="handler panicked"`} {
 		if got := strings.Count(out.String(), line); got < 1 || got > 1+minutes {
@@ -258,7 +258,7 @@ func TestASlowHandlerSeesItsContextEnd(t *testing.T) {
 		},
 	})
 	w.schedule("a", "")
-	wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+	check.Until(t, "it is parked", func() bool { return counted(c, park) == 1 })
 	if got := w.parked()["a"].Reason; got != context.DeadlineExceeded.Error() {
 		t.Errorf("parked with %q", got)
 	}
@@ -286,7 +286,7 @@ func TestAChainGoesOnStepByStep(t *testing.T) {
 		},
 	})
 	w.request(producer.Request{ID: "a", Payload: []byte("a"), Headers: map[string]string{"k": "v"}})
-	wait.For(t, "the chain ends", func() bool { return counted(c, done) == 3 })
+	check.Until(t, "the chain ends", func() bool { return counted(c, done) == 3 })
 	var steps []string
 	for _, d := range seen.all() {
 		steps = append(steps, string(d.Payload))
@@ -314,7 +314,7 @@ func TestANextStepKeepsTheRules(t *testing.T) {
 	w.schedule("a", "")
 	for _, field := range []string{"payload", "due"} {
 		var rule *task.RuleError
-		if err := wait.Receive(t, "the handler asked for a step", refused); !errors.As(err, &rule) || rule.Field != field {
+		if err := check.Receive(t, "the handler asked for a step", refused); !errors.As(err, &rule) || rule.Field != field {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}
@@ -332,7 +332,7 @@ func TestATraceGoesOnThroughRetries(t *testing.T) {
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "k=v",
 	}})
 	for range 2 {
-		s := wait.Receive(t, "the handler is called", spans)
+		s := check.Receive(t, "the handler is called", spans)
 		if s.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" || s.TraceState().Get("k") != "v" || !s.IsRemote() {
 			t.Errorf("got span %+v", s)
 		}

@@ -51,6 +51,7 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 	mark, _ := d.Headers[shard.HeaderNext].(string) // scanners older than HeaderFirstDue send only this one
 	t.FirstDue = time.UnixMilli(fieldOr(&in, task.HeaderFirstDue, shard.ReadNext(mark, t.Due).FirstDue.UnixMilli())).UTC()
 	id := fieldOr(&in, task.HeaderID, "")
+	t.Group = fieldOr(&in, task.HeaderGroup, "")
 	if in.err != nil {
 		return task.Task{}, in.err
 	}
@@ -61,7 +62,7 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 	if t.Attempt < 1 {
 		return task.Task{}, &HeaderError{task.HeaderAttempt, fmt.Sprintf("%d, and attempts count from 1", t.Attempt)}
 	}
-	for _, err := range []error{task.CheckTopic(t.Topic), task.CheckID(t.ID),
+	for _, err := range []error{task.CheckTopic(t.Topic), task.CheckID(t.ID), task.CheckGroup(t.Group),
 		task.CheckPayload(t.Payload, task.MaxMaxPayload)} {
 		if err != nil {
 			return task.Task{}, fmt.Errorf("parse delivery: %w", err)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestAPolicysInvalidDelayParks: such a delay doesn't mean now. The reason names it.
@@ -38,7 +38,7 @@ func TestAPolicysInvalidDelayParks(t *testing.T) {
 			Log: logs, Handler: func(context.Context, task.Delivery) error { return errTest },
 		})
 		w.schedule(id, "")
-		wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+		check.Until(t, "it is parked", func() bool { return counted(c, park) == 1 })
 		c.stop()
 		p := w.parked()[id]
 		want := "Config.Policy: " + row.reason + "; the attempt failed: the bank is closed"
@@ -103,11 +103,11 @@ func TestAPolicySeesTheErrorAndTheTask(t *testing.T) {
 		before := counted(c, park)
 		w.schedule(id, "")
 		for _, line := range want {
-			if got := wait.Receive(t, "the handler is called", last); got != line {
+			if got := check.Receive(t, "the handler is called", last); got != line {
 				t.Errorf("got %s, want %s", got, line)
 			}
 		}
-		wait.For(t, "it is parked", func() bool { return counted(c, park) == before+1 })
+		check.Until(t, "it is parked", func() bool { return counted(c, park) == before+1 })
 	}
 }
 
@@ -131,7 +131,7 @@ func TestAHandlersAttemptsDoNotPark(t *testing.T) {
 			return errTest
 		}})
 		w.schedule("a", "fails")
-		wait.For(t, "the task is parked", func() bool { return len(w.parked()) == 1 })
+		check.Until(t, "the task is parked", func() bool { return len(w.parked()) == 1 })
 		// three of the handler, two of RabbitMQ
 		if r := w.parked()["a"]; r.Attempt != 6 || !strings.Contains(r.Reason, "NO_ROUTE") {
 			t.Errorf("parked before attempt %d: %s", r.Attempt, r.Reason)
@@ -163,7 +163,7 @@ func TestLaterWaitsWithoutCountingTheAttempt(t *testing.T) {
 			return nil
 		}})
 		w.schedule("a", "first")
-		wait.For(t, "the chain ends", func() bool { return counted(c, done) == 2 })
+		check.Until(t, "the chain ends", func() bool { return counted(c, done) == 2 })
 		all := seen.all()
 		if len(all) != 6 || counted(c, postponed) != 3 || counted(c, retried) != 1 {
 			t.Fatalf("%d deliveries, %v postponed", len(all), counted(c, postponed))
@@ -198,10 +198,10 @@ func TestLaterDoesNotBringBackWhatTheProducerChanged(t *testing.T) {
 		return Later(errTest, time.Millisecond)
 	}})
 	w.schedule("a", "first")
-	wait.Closed(t, "the handler has it", began)
+	check.Closed(t, "the handler has it", began)
 	w.request(producer.Request{ID: "a", Payload: []byte("second"), When: producer.In(time.Hour)})
 	close(goOn)
-	wait.For(t, "it isn't stored", func() bool { return counted(c, superseded) == 1 })
+	check.Until(t, "it isn't stored", func() bool { return counted(c, superseded) == 1 })
 	if s, there := w.stored("a"); !there || string(s.Payload) != "second" {
 		t.Errorf("stored: %v %+v", there, s)
 	}

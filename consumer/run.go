@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
@@ -40,20 +41,15 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if last != nil { // keep it open while handlers may still ack
 		last.stop(max(c.cfg.StopTimeout, closeTimeout))
 	}
-	idle := make(chan struct{})
-	go func() {
-		workers.Wait()
-		close(idle)
-	}()
-	if !within(time.Until(deadline), idle) {
+	if !amqpconn.Within(time.Until(deadline), workers.Wait) {
 		n, tasks := c.busy.names()
 		c.cfg.Log.WarnContext(ctx, "deliveries are cut short and requeued", "after", c.cfg.StopTimeout, "running_handlers", n,
 			"tasks", tasks)
 		abandon()
-		within(stopGrace, idle)
+		amqpconn.Within(stopGrace, workers.Wait)
 	}
-	if last != nil {
-		last.close(max(time.Until(deadline), closeTimeout))
+	if last != nil { // the broker requeues unanswered deliveries
+		last.conn.Close(max(time.Until(deadline), closeTimeout))
 	}
 	return errors.Join(failure, c.close())
 }
@@ -65,52 +61,27 @@ func (c *Consumer) reachRedis(ctx context.Context) {
 	}
 }
 
-// The limits of the pause between two tries.
-const (
-	backoffMin = 100 * time.Millisecond
-	backoffMax = 5 * time.Second
-)
-
 // holdFor is how long a delivery waits if Redis refuses a call for it. Then it is requeued
 // and its handler runs again. It must be below half an hour: RabbitMQ closes the channel
 // of a delivery that isn't acked for that long.
 const holdFor = 10 * time.Minute
 
-func newPause() retry.Backoff { return retry.Backoff{Min: backoffMin, Max: backoffMax} }
-
-func within(d time.Duration, ended <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
 // supervise keeps a session open until ctx ends, and returns the session that is open
 // then. It returns an error if starting.failed does.
 func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) (*session, error) {
-	pause := newPause()
-	var outage time.Time
+	outage := amqpconn.NewOutage()
 	start := starting{c: c, began: time.Now()}
 	for turn := 0; ; turn++ {
 		s, err := c.open(ctx, c.cfg.URLs[turn%len(c.cfg.URLs)])
 		if err == nil {
 			start.over = true
-			if !outage.IsZero() {
-				c.cfg.Log.InfoContext(ctx, "rabbitmq is available again", "queue", c.cfg.Queue, "outage", time.Since(outage))
-				outage = time.Time{}
+			if lasted := outage.Over(); lasted > 0 {
+				c.cfg.Log.InfoContext(ctx, "rabbitmq is available again", "queue", c.cfg.Queue, "outage", lasted)
 			}
-			began := time.Now()
 			if err = c.serve(ctx, s, feed); err == nil {
 				return s, nil
 			}
-			s.close(closeTimeout)
-			if time.Since(began) > backoffMax {
-				pause.Reset()
-			}
+			s.conn.Close(closeTimeout)
 		}
 		if ctx.Err() != nil {
 			return nil, nil
@@ -118,11 +89,10 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) (*sessio
 		if err := start.failed(err); err != nil {
 			return nil, err
 		}
-		if outage.IsZero() {
-			outage = time.Now()
+		if outage.Failed() {
 			c.cfg.Log.WarnContext(ctx, "can't consume from rabbitmq, retrying", "queue", c.cfg.Queue, "error", err)
 		}
-		pause.Wait(ctx)
+		retry.Sleep(ctx, outage.Pause())
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -16,9 +15,8 @@ const closeTimeout = 2 * time.Second
 
 // session is one connection with a consumer on it.
 type session struct {
-	conn       *amqp.Connection
+	conn       *amqpconn.Conn
 	channel    *amqp.Channel
-	raw        net.Conn // closing it never blocks
 	tag        string
 	deliveries <-chan amqp.Delivery
 	acks       acks
@@ -32,22 +30,18 @@ func (c *Consumer) open(ctx context.Context, url string) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	s.conn, err = server.Dial(ctx, amqpconn.Config{Name: c.cfg.Name, Transport: func(stream, raw net.Conn) net.Conn {
-		s.raw = raw
-		return stream
-	}})
-	if err != nil {
+	if s.conn, err = server.Connect(ctx, amqpconn.Config{Name: c.cfg.Name}); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	if err := s.consume(c.cfg.Queue, c.cfg.Prefetch); err != nil {
-		s.close(closeTimeout)
+		s.conn.Close(closeTimeout)
 		return nil, err
 	}
 	return s, nil
 }
 
 func (s *session) consume(queue string, prefetch int) (err error) {
-	if s.channel, err = s.conn.Channel(); err != nil {
+	if s.channel, err = s.conn.AMQP.Channel(); err != nil {
 		return fmt.Errorf("open channel: %w", err)
 	}
 	s.acks.channel = s.channel
@@ -78,26 +72,5 @@ func (s *session) consume(queue string, prefetch int) (err error) {
 // the channel of deliveries closes. If the broker doesn't answer within limit, stop cuts
 // the connection, and the broker requeues deliveries that handlers still have.
 func (s *session) stop(limit time.Duration) {
-	bounded(limit, func() { _ = s.channel.Cancel(s.tag, false) }, func() { _ = s.raw.Close() })
-}
-
-// close closes the connection; the broker requeues unanswered deliveries. If the broker
-// doesn't answer within limit, close cuts the connection, and acks that the broker hasn't
-// read are lost.
-func (s *session) close(limit time.Duration) {
-	bounded(limit, func() { _ = s.conn.Close() }, func() { _ = s.raw.Close() })
-}
-
-// bounded calls run, which may hang on a silent broker, and calls cut if that takes
-// longer than limit.
-func bounded(limit time.Duration, run, cut func()) {
-	ended := make(chan struct{})
-	go func() {
-		run()
-		close(ended)
-	}()
-	if !within(limit, ended) {
-		cut()
-		<-ended
-	}
+	s.conn.Bounded(limit, func() { _ = s.channel.Cancel(s.tag, false) })
 }

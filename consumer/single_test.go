@@ -9,14 +9,14 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // next returns the next message of the queue, for the caller to answer.
 func (w *fixture) next(channel *amqp.Channel) (d amqp.Delivery) {
 	w.t.Helper()
-	wait.For(w.t, "a message", func() (there bool) {
+	check.Until(w.t, "a message", func() (there bool) {
 		var err error
 		d, there, err = channel.Get(queue, false)
 		w.ok(err)
@@ -72,7 +72,7 @@ func TestHandleOnAChannelOfTheCaller(t *testing.T) {
 	if n := w.waiting(queue); n != 0 {
 		t.Errorf("%d messages were not answered", n)
 	}
-	wait.For(t, "the rejected message", func() bool { return w.waiting("dead") == 1 })
+	check.Until(t, "the rejected message", func() bool { return w.waiting("dead") == 1 })
 }
 
 // TestHandleKnowsRedissClock: a retry is due by Redis's clock, whatever a call before

@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/collector"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // deliveredAfter returns a task that is due a delay after it was scheduled, in a trace with
@@ -54,7 +54,7 @@ func TestASpanContinuesOrLinks(t *testing.T) {
 	} {
 		before := len(recorder.Started())
 		w.publish(deliveredAfter(row.id, row.delay, row.parent))
-		got := wait.Receive(t, "the handler is called", calls)
+		got := check.Receive(t, "the handler is called", calls)
 		if same := got.span.TraceID() == collector.Scheduled().TraceID(); same != row.child {
 			t.Errorf("%s: the handler is in the trace of the call: %v", row.id, same)
 		}
@@ -109,7 +109,7 @@ func TestASpanHasTheOutcomeOfItsHandler(t *testing.T) {
 	for id := range want {
 		w.publish(deliveredAfter(id, 0, ""))
 	}
-	wait.Count(t, "spans", len(want), func() int { return len(recorder.Ended()) })
+	check.Count(t, "spans", len(want), func() int { return len(recorder.Ended()) })
 	for _, s := range recorder.Ended() {
 		has := collector.Attributes(s)
 		id := has["messaging.message.id"]

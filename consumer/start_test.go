@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func nothing(context.Context, task.Delivery) error { return nil }
@@ -24,7 +24,7 @@ func (w *fixture) run(cfg Config) error {
 	w.ok(err)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(w.t.Context()) }()
-	return wait.Receive(w.t, "the end of Run", ended)
+	return check.Receive(w.t, "the end of Run", ended)
 }
 
 func says(t *testing.T, err error, words ...string) {
@@ -84,13 +84,13 @@ func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 func TestAConsumerMayStartBeforeItsQueue(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	var out wait.Log
+	var out check.Log
 	c := w.consume(Config{Queue: "later", Handler: nothing, Log: slog.New(slog.NewTextHandler(&out, nil))})
-	wait.For(t, "the log says that there is no queue",
+	check.Until(t, "the log says that there is no queue",
 		func() bool { return strings.Contains(out.String(), "no queue 'later'") })
 	_, err := w.channel.QueueDeclare("later", true, false, false, false, nil)
 	w.ok(err)
-	wait.For(t, "the queue is consumed", func() bool {
+	check.Until(t, "the queue is consumed", func() bool {
 		q, err := w.channel.QueueDeclarePassive("later", true, false, false, false, nil)
 		w.ok(err)
 		return q.Consumers == 1
@@ -136,7 +136,7 @@ func TestAConsumerThatLooksElsewhereSaysSo(t *testing.T) {
 			if _, cluster := w.rdb.(*redis.ClusterClient); cluster && name == "database" {
 				t.Skip("a cluster has one")
 			}
-			var out wait.Log
+			var out check.Log
 			var seen log
 			cfg := Config{Concurrency: 2, Log: slog.New(slog.NewTextHandler(&out, nil)),
 				Handler: func(_ context.Context, d task.Delivery) error {
@@ -147,7 +147,7 @@ func TestAConsumerThatLooksElsewhereSaysSo(t *testing.T) {
 			c := w.consume(cfg)
 			w.deliver(orders, 3)
 			for _, words := range append(row.want, "level=ERROR", "queue="+queue) {
-				wait.For(t, "the log says "+words, func() bool { return strings.Contains(out.String(), words) })
+				check.Until(t, "the log says "+words, func() bool { return strings.Contains(out.String(), words) })
 			}
 			c.stop()
 			if strings.Contains(out.String(), "cut short") {
@@ -156,7 +156,7 @@ func TestAConsumerThatLooksElsewhereSaysSo(t *testing.T) {
 			if n := len(seen.all()); n > 0 {
 				t.Errorf("handled %d times", n)
 			}
-			wait.For(t, "the messages are in the queue", func() bool { return w.waiting(queue) == 3 })
+			check.Until(t, "the messages are in the queue", func() bool { return w.waiting(queue) == 3 })
 		})
 	}
 }

@@ -9,9 +9,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
@@ -29,23 +29,23 @@ func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
 	for i := range 5 {
 		w.send(message(func(p *amqp.Publishing) { p.MessageId = fmt.Sprint(i) }))
 	}
-	wait.Receive(t, "the first is being handled", began)
+	check.Receive(t, "the first is being handled", began)
 	stopped := make(chan struct{})
 	go func() {
 		c.stop()
 		close(stopped)
 	}()
-	wait.For(t, "the consumer takes no more", func() bool {
+	check.Until(t, "the consumer takes no more", func() bool {
 		q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
 		w.ok(err)
 		return q.Consumers == 0
 	})
 	close(finish)
-	wait.Closed(t, "the consumer stops", stopped)
+	check.Closed(t, "the consumer stops", stopped)
 	if counted(c, done) != 1 || len(seen.all()) != 1 {
 		t.Errorf("handled %d, done %v", len(seen.all()), counted(c, done))
 	}
-	wait.For(t, "the rest is in the queue", func() bool { return w.waiting(queue) == 4 })
+	check.Until(t, "the rest is in the queue", func() bool { return w.waiting(queue) == 4 })
 }
 
 func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
@@ -59,10 +59,10 @@ func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
 		return ctx.Err()
 	}})
 	w.send(message(nil))
-	wait.Receive(t, "it is being handled", began)
+	check.Receive(t, "it is being handled", began)
 	c.stop()
-	wait.For(t, "the task is in the queue", func() bool { return w.waiting(queue) == 1 })
-	wait.For(t, "the handler that was cut short is counted", func() bool { return counted(c, requeued) > 0 })
+	check.Until(t, "the task is in the queue", func() bool { return w.waiting(queue) == 1 })
+	check.Until(t, "the handler that was cut short is counted", func() bool { return counted(c, requeued) > 0 })
 	if counted(c, retried) != 0 || counted(c, requeued) != 1 {
 		t.Errorf("retried %v, requeued %v", counted(c, retried), counted(c, requeued))
 	}
@@ -99,11 +99,11 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 			return nil
 		}})
 	send("a")
-	wait.Receive(t, "a is being handled", began)
+	check.Receive(t, "a is being handled", began)
 	w.ok(node.Kill())
 	close(finish)
-	wait.For(t, "the running handler is done", func() bool { return counted(c, done) == 1 })
+	check.Until(t, "the running handler is done", func() bool { return counted(c, done) == 1 })
 	w.ok(node.Restart(t.Context()))
 	send("b")
-	wait.For(t, "the consumer goes on", func() bool { return counted(c, done) == 2 })
+	check.Until(t, "the consumer goes on", func() bool { return counted(c, done) == 2 })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // bills is a second topic, whose messages are in the same queue as those for orders.
@@ -69,15 +69,15 @@ func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 	_, err := admin.Removal{Topic: topic, Purge: true}.Run(t.Context())
 	w.ok(err)
 	var seen log
-	var out wait.Log
+	var out check.Log
 	began := time.Now()
 	c := w.consume(Config{Concurrency: 2, Policy: Fixed(0, 5), Handler: seen.failing,
 		Log: slog.New(slog.NewTextHandler(&out, nil))})
 	const n, others = 12, 20
 	w.deliver(bills, n)
 	w.deliver(orders, others)
-	wait.For(t, "deliveries of the other topic are done", func() bool { return countedOf(c, orders, done) == others })
-	wait.For(t, "deliveries of the removed topic are counted", func() bool { return countedOf(c, bills, removed) == n })
+	check.Until(t, "deliveries of the other topic are done", func() bool { return countedOf(c, orders, done) == others })
+	check.Until(t, "deliveries of the removed topic are counted", func() bool { return countedOf(c, bills, removed) == n })
 	c.stop()
 	if left := w.waiting(queue); left != 0 {
 		t.Errorf("%d messages were left unanswered", left)
@@ -132,9 +132,9 @@ func TestOneTopicsTroubleHoldsUpNoOther(t *testing.T) {
 			c := w.consume(Config{Concurrency: 1, Prefetch: 4, Policy: Fixed(time.Hour, 5), Handler: seen.failing})
 			w.deliver(bills, 3)
 			w.deliver(orders, 20)
-			wait.For(t, "deliveries of the other topic are done", func() bool { return countedOf(c, orders, done) == 20 })
+			check.Until(t, "deliveries of the other topic are done", func() bool { return countedOf(c, orders, done) == 20 })
 			trouble.end(w, topic)
-			wait.For(t, "the others are stored", func() bool { return countedOf(c, bills, retried) == 3 })
+			check.Until(t, "the others are stored", func() bool { return countedOf(c, bills, retried) == 3 })
 			for i := range 3 {
 				if n := seen.of(fmt.Sprint(bills, i)); n != 1 {
 					t.Errorf("handled %d times", n)
@@ -154,12 +154,12 @@ func TestWhatCanNotBeStoredForLongIsRequeued(t *testing.T) {
 	var seen log
 	c := w.consume(Config{Concurrency: 1, hold: time.Second, Policy: Fixed(time.Hour, 5), Handler: seen.failing})
 	w.deliver(bills, 1)
-	wait.For(t, "it is handled again", func() bool { return seen.of(bills+"0") > 2 })
+	check.Until(t, "it is handled again", func() bool { return seen.of(bills+"0") > 2 })
 	if countedOf(c, bills, requeued) < 2 {
 		t.Errorf("requeued %v times", countedOf(c, bills, requeued))
 	}
 	trouble.end(w, topic)
-	wait.For(t, "it is stored", func() bool { return countedOf(c, bills, retried) == 1 })
+	check.Until(t, "it is stored", func() bool { return countedOf(c, bills, retried) == 1 })
 }
 
 // TestWhatCanNotBeLookedUpHoldsUpNoOther, and its handler doesn't run before the lookup
@@ -181,12 +181,12 @@ func TestWhatCanNotBeLookedUpHoldsUpNoOther(t *testing.T) {
 	}})
 	w.deliver(bills, 1)
 	w.deliver(orders, 5)
-	wait.For(t, "the others are done", func() bool { return countedOf(c, orders, done) == 5 })
+	check.Until(t, "the others are done", func() bool { return countedOf(c, orders, done) == 5 })
 	if seen.of(bills+"0") != 0 {
 		t.Error("it was handled")
 	}
 	w.ok(w.rdb.Del(t.Context(), past).Err())
-	wait.For(t, "it is done", func() bool { return countedOf(c, bills, done) == 1 })
+	check.Until(t, "it is done", func() bool { return countedOf(c, bills, done) == 1 })
 	c.stop()
 	if most != 1 {
 		t.Errorf("%d handlers at once", most)

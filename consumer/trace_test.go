@@ -8,7 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // handled is one call of a handler, and the span that its context carried.
@@ -53,7 +53,7 @@ func TestATraceGoesFromTheProducerToTheHandler(t *testing.T) {
 		sent := trace.SpanContextFromContext(ctx)
 		seen := map[string]bool{}
 		for range 4 {
-			got := wait.Receive(t, "the handler is called", calls)
+			got := check.Receive(t, "the handler is called", calls)
 			seen[got.ID+" "+string(got.Payload)] = true
 			same := got.span.TraceID() == sent.TraceID() && got.span.SpanID() == sent.SpanID()
 			if !same || !got.span.IsRemote() || !got.span.IsSampled() {
@@ -90,7 +90,7 @@ func TestTasksOfOneCallShareItsTrace(t *testing.T) {
 		"a": shared, "b": shared, "own": "0af7651916cd43dd8448eb211c80319c", "none": trace.TraceID{}.String(),
 	}
 	for range want {
-		got := wait.Receive(t, "the handler is called", calls)
+		got := check.Receive(t, "the handler is called", calls)
 		if id := got.span.TraceID().String(); id != want[got.ID] {
 			t.Errorf("%s: got trace %s, want %s", got.ID, id, want[got.ID])
 		}

@@ -9,10 +9,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	amqp "github.com/rabbitmq/amqp091-go"
+	"pgregory.net/rapid"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestAMessageThatCannotBeReadIsDeadLettered: RabbitMQ accepts messages whose headers
@@ -44,7 +45,7 @@ func TestAMessageThatCannotBeReadIsDeadLettered(t *testing.T) {
 				"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue})
 			w.ok(err)
 			var seen log
-			var out wait.Log
+			var out check.Log
 			cfg := Config{
 				Log:     slog.New(slog.NewTextHandler(&out, nil)),
 				Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil },
@@ -55,9 +56,9 @@ func TestAMessageThatCannotBeReadIsDeadLettered(t *testing.T) {
 			}
 			c := w.consume(cfg)
 			w.ok(w.channel.PublishWithContext(t.Context(), "", row.queue, false, false, message(header("h", row.header))))
-			wait.For(t, "the message is dead-lettered", func() bool { return w.waiting("dead") == 1 })
+			check.Until(t, "the message is dead-lettered", func() bool { return w.waiting("dead") == 1 })
 			w.send(message(nil))
-			wait.For(t, "the task behind it is done", func() bool { return counted(c, done) == 1 })
+			check.Until(t, "the task behind it is done", func() bool { return counted(c, done) == 1 })
 			if len(seen.all()) != 1 {
 				t.Errorf("handled %d deliveries", len(seen.all()))
 			}
@@ -69,4 +70,33 @@ func TestAMessageThatCannotBeReadIsDeadLettered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSpansKnowTheFirstGap: tags are added in any order. The set finds the first gap, and
+// holds at most one span more than there are gaps.
+func TestSpansKnowTheFirstGap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tags := rapid.Permutation([]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}).Draw(t, "tags")
+		var s spans
+		there := map[uint64]bool{}
+		for _, tag := range tags {
+			s.add(tag)
+			there[tag] = true
+			first, gaps := uint64(0), 0
+			for there[first+1] {
+				first++
+			}
+			for i := uint64(1); i <= uint64(len(tags)); i++ {
+				if !there[i] && there[i+1] {
+					gaps++
+				}
+			}
+			if got := s.first(); got != first {
+				t.Fatalf("%v: no gap up to %d, want %d", s, got, first)
+			}
+			if len(s) > gaps+1 {
+				t.Fatalf("%v: %d spans with %d gaps", s, len(s), gaps)
+			}
+		}
+	})
 }

@@ -10,17 +10,17 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // logger returns a logger of the default level, and what it wrote.
-func logger() (*slog.Logger, *wait.Log) {
-	var out wait.Log
+func logger() (*slog.Logger, *check.Log) {
+	var out check.Log
 	return slog.New(slog.NewTextHandler(&out, nil)), &out
 }
 
 // lines returns the lines of a log that have all of these parts.
-func lines(log *wait.Log, parts ...string) (found []string) {
+func lines(log *check.Log, parts ...string) (found []string) {
 next:
 	for line := range strings.Lines(log.String()) {
 		for _, part := range parts {
@@ -51,7 +51,7 @@ func TestFailingHandlersAreLogged(t *testing.T) {
 	}})
 	w.schedule("fail", "secret")
 	w.schedule("drop", "secret")
-	wait.For(t, "both are over", func() bool { return counted(c, drop) == 1 && counted(c, done) == 1 })
+	check.Until(t, "both are over", func() bool { return counted(c, drop) == 1 && counted(c, done) == 1 })
 	minutes := int(time.Since(began) / time.Minute) // whole minutes
 	for _, parts := range [][]string{
 		{"level=WARN", `msg="handler failed, task is tried again"`, "topic=orders", "id=fail", "attempt=1"},
@@ -82,7 +82,7 @@ func TestWhatDoesNotFollowIsLogged(t *testing.T) {
 		}
 		later := producer.Request{Topic: orders, ID: d.ID, When: producer.In(time.Hour), Payload: []byte("new"),
 			IfAbsent: true}
-		wait.For(t, "the delivery is settled", func() bool {
+		check.Until(t, "the delivery is settled", func() bool {
 			_, err := w.producer.Schedule(ctx, later)
 			return err == nil
 		})
@@ -93,7 +93,7 @@ func TestWhatDoesNotFollowIsLogged(t *testing.T) {
 	}})
 	w.schedule("retry", "old")
 	w.schedule("step", "old")
-	wait.For(t, "both are over", func() bool { return counted(c, superseded) == 1 && counted(c, done) == 1 })
+	check.Until(t, "both are over", func() bool { return counted(c, superseded) == 1 && counted(c, done) == 1 })
 	for id, parts := range map[string][]string{
 		"retry": {"level=WARN", "handler failed, no retry: the task was cancelled or replaced", errTest.Error()},
 		"step":  {"level=INFO", "next step not stored: the task was cancelled or replaced"},
@@ -136,7 +136,7 @@ func TestOnParkedIsCalledForEachParkedTask(t *testing.T) {
 	})
 	want := func(id string, attempt int) {
 		t.Helper()
-		got := wait.Receive(t, "OnParked is called", calls)
+		got := check.Receive(t, "OnParked is called", calls)
 		if got.task.ID != id || got.task.Topic != orders || got.task.Attempt != attempt || got.err.Error() != got.reason {
 			t.Errorf("called with %+v", got)
 		}
@@ -150,10 +150,10 @@ func TestOnParkedIsCalledForEachParkedTask(t *testing.T) {
 	want("at once", 1)
 	w.schedule("large", "more than 10")
 	want("large", 1)
-	wait.For(t, "all are parked", func() bool { return counted(c, park) == 3 })
+	check.Until(t, "all are parked", func() bool { return counted(c, park) == 3 })
 	w.publish(seen.all()[2].Task) // as if its ack was lost
 	want("at once", 1)
-	wait.For(t, "it is parked again", func() bool { return counted(c, park) == 4 })
+	check.Until(t, "it is parked again", func() bool { return counted(c, park) == 4 })
 	if n := len(w.parked()); n != 3 {
 		t.Errorf("%d tasks are parked", n)
 	}
@@ -181,17 +181,17 @@ func TestIfAbsentSeesAParkedTaskAndNoDelivery(t *testing.T) {
 		return g.handler(ctx, d)
 	}})
 	w.schedule("a", "first")
-	wait.Closed(t, "the handler has it", g.began)
+	check.Closed(t, "the handler has it", g.began)
 	w.forgotten()
 	_, err := w.producer.Schedule(t.Context(), tomorrow)
 	w.ok(err)
 	close(g.fails)
-	wait.For(t, "its retry is dropped", func() bool { return counted(c, superseded) == 1 })
+	check.Until(t, "its retry is dropped", func() bool { return counted(c, superseded) == 1 })
 	if s, there := w.stored("a"); !there || s.Attempt != 1 || s.Due.Before(time.Now().Add(time.Hour)) {
 		t.Errorf("stored: %v %+v", there, s)
 	}
 	w.schedule("parked", "")
-	wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+	check.Until(t, "it is parked", func() bool { return counted(c, park) == 1 })
 	tomorrow.ID = "parked"
 	if _, err := w.producer.Schedule(t.Context(), tomorrow); !errors.Is(err, task.ErrExists) {
 		t.Errorf("IfAbsent of a parked task: %v", err)

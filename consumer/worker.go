@@ -65,7 +65,7 @@ func (w *worker) giveBack(d amqp.Delivery) { _ = w.session.acks.nack(d.DeliveryT
 // Once the consumer stops, retryUntil returns every error at once. One exception: if the
 // handler has run and Redis is away, it keeps trying to store the result.
 func (w *worker) retryUntil(work context.Context, t *task.Task, operation string, try func() error) error {
-	pause := newPause()
+	pause := retry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	var held time.Time // when an unbroken series of own errors began
 	for {
 		err := try()

@@ -2,10 +2,14 @@ package duefleettest
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 // TestTheBridge: scripts find what Redis has, in the same form.
 func TestTheBridge(t *testing.T) {

@@ -22,7 +22,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // scenario says how an application acts, and what it must see. It has no clock: short
@@ -102,7 +101,7 @@ func startReal(t *testing.T) realFleet {
 	}
 	path := t.TempDir() + "/config.yaml"
 	check.OK(t, fleet.WriteConfig(path, settings.Document()))
-	wait.Background(t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, path) })
+	check.Background(t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, path) })
 	return r
 }
 
@@ -119,17 +118,17 @@ func (r realFleet) play(t *testing.T, sc scenario) []string {
 	check.OK(t, err)
 	s.client, err = producer.New(producer.Config{Redis: r.Client, Prefix: r.Prefix})
 	check.OK(t, err)
-	wait.For(t, "the topic "+s.topic, func() bool {
+	check.Until(t, "the topic "+s.topic, func() bool {
 		_, err := r.Store.Topic(s.topic).Placement(t.Context())
 		return err == nil
 	})
-	wait.Background(t, "the consumer", c.Run)
+	check.Background(t, "the consumer", c.Run)
 	before := 0
 	s.deliver = func(n int) {
 		t.Helper()
 		before += n
-		wait.Count(t, "deliveries", before, func() int { return total(outcomes(t, registry)) })
-		wait.For(t, "the scanner to settle them", func() bool {
+		check.Count(t, "deliveries", before, func() int { return total(outcomes(t, registry)) })
+		check.Until(t, "the scanner to settle them", func() bool {
 			leased := 0
 			for _, err := range s.client.List(t.Context(), s.topic, producer.Filter{State: task.Leased}) {
 				check.OK(t, err)

@@ -79,16 +79,8 @@ func (s *subscriptions) change(ctx context.Context, id string, p plan) error {
 // be cancelled finds it. Dunning ends, too, as its tries are runs of the recurring task.
 func (s *subscriptions) cancel(ctx context.Context, id string) error {
 	s.customers[id].state = "cancelled"
-	ids := []string{id + "/renew"}
-	for step := range reminders {
-		ids = append(ids, id+"/"+step)
-	}
-	for _, err := range s.tasks.CancelMany(ctx, subscriptionTopic, ids) {
-		if err != nil && !errors.Is(err, task.ErrNotFound) { // it was delivered
-			return err
-		}
-	}
-	return nil
+	_, err := s.tasks.CancelGroup(ctx, subscriptionTopic, id)
+	return err
 }
 
 // schedule stores the tasks of a new customer. For another one it replaces those still stored.
@@ -102,7 +94,8 @@ func (s *subscriptions) schedule(ctx context.Context, id string, c *customer) er
 		requests = append(requests, producer.Request{ID: id + "/" + step, When: producer.At(c.ends.AddDate(0, 0, -days))})
 	}
 	for i := range requests {
-		requests[i].Topic, requests[i].IfPresent = subscriptionTopic, s.customers[id] != nil
+		r := &requests[i]
+		r.Topic, r.Group, r.IfPresent = subscriptionTopic, id, s.customers[id] != nil
 	}
 	for _, r := range s.tasks.ScheduleMany(ctx, requests) {
 		if r.Err != nil && !errors.Is(r.Err, task.ErrNotFound) { // the reminder was sent

@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // The functions before the test are in docs/outbox.md.
@@ -76,10 +75,10 @@ func TestThePage(t *testing.T) {
 	dbtest.Exec(t, db, `INSERT INTO stock VALUES ('o-1', 5)`)
 	client, err := producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
 	check.OK(t, err)
-	wait.Background(t, "the relay", func(ctx context.Context) error { return relay(ctx, db, client) })
+	check.Background(t, "the relay", func(ctx context.Context) error { return relay(ctx, db, client) })
 	check.OK(t, place(t.Context(), db, "o-1"))
 	var stored producer.Stored
-	wait.For(t, "the task in Redis", func() bool {
+	check.Until(t, "the task in Redis", func() bool {
 		stored, err = client.Get(t.Context(), "orders", "o-1")
 		return err == nil
 	})

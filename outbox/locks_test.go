@@ -14,7 +14,6 @@ import (
 
 	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // ahead opens a MariaDB whose clock stands still, ahead of the machine's.
@@ -42,7 +41,7 @@ func TestOldLocksAreRemoved(t *testing.T) {
 		return dbtest.Value[string](t, s.db, `SELECT group_concat(id ORDER BY id) FROM duefleet_outbox_id`)
 	}
 	waits := false
-	wait.For(t, "the removal of old locks", func() bool {
+	check.Until(t, "the removal of old locks", func() bool {
 		waits = waits || dbtest.Waiting(t, s.db) > 0
 		return locks() == "a-open,new"
 	})
@@ -53,10 +52,10 @@ func TestOldLocksAreRemoved(t *testing.T) {
 			waiting <- inTx(t.Context(), s.db, nil, func(tx *sql.Tx) error { return s.w.Cancel(t.Context(), tx, orders, id) })
 		}()
 	}
-	wait.For(t, "transactions that wait", func() bool { return dbtest.Waiting(t, s.db) == 2 })
+	check.Until(t, "transactions that wait", func() bool { return dbtest.Waiting(t, s.db) == 2 })
 	check.OK(t, open.Commit())
-	check.OK(t, wait.Receive(t, "a cancel", waiting))
-	check.OK(t, wait.Receive(t, "the other cancel", waiting))
+	check.OK(t, check.Receive(t, "a cancel", waiting))
+	check.OK(t, check.Receive(t, "the other cancel", waiting))
 	s.drained()
 	s.is("a-open", false)
 	s.is("d-open", false)
@@ -68,7 +67,7 @@ func TestOldLocksAreRemoved(t *testing.T) {
 func TestTheOrderHoldsWhileLocksAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, dbtest.MariaDB)
-	past, ctx := s.ahead(-time.Hour), wait.Context(t)
+	past, ctx := s.ahead(-time.Hour), check.Context(t)
 	var running sync.WaitGroup
 	var removed, overlaps atomic.Int64
 	var inside [8]atomic.Int64
@@ -148,10 +147,10 @@ func TestTransactionsThatNameANewID(t *testing.T) {
 					results <- err
 				}()
 			}
-			wait.For(t, "transactions that wait", func() bool { return dbtest.Waiting(t, s.db) == test.waiting })
+			check.Until(t, "transactions that wait", func() bool { return dbtest.Waiting(t, s.db) == test.waiting })
 			check.OK(t, test.end(first))
 			for range test.waiting {
-				check.OK(t, wait.Receive(t, "a result", results))
+				check.OK(t, check.Receive(t, "a result", results))
 			}
 			check.Equal(t, "deadlocks", deadlocks.Load() > 0, test.deadlocks)
 			check.Equal(t, "rows", s.rows("true"), test.rows)

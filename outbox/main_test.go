@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const orders = fixture.Orders
@@ -29,7 +28,7 @@ type sandbox struct {
 	db     *sql.DB
 	redis  *fixture.Redis
 	client *producer.Client
-	log    *wait.Log
+	log    *check.Log
 }
 
 // dialect returns the dialect of a kind of database.
@@ -50,7 +49,7 @@ func newSandbox(t testing.TB, kind dbtest.Kind) *sandbox {
 
 func newSandboxAt(t testing.TB, kind dbtest.Kind, redis *fixture.Redis) *sandbox {
 	t.Helper()
-	s := &sandbox{t: t, kind: kind, url: dbtest.Database(t, kind), redis: redis, log: &wait.Log{}}
+	s := &sandbox{t: t, kind: kind, url: dbtest.Database(t, kind), redis: redis, log: &check.Log{}}
 	s.w.Dialect = dialect(kind)
 	s.db = dbtest.Open(t, s.url)
 	check.OK(t, s.w.Dialect.Migrate(t.Context(), s.db))
@@ -77,7 +76,7 @@ func (s *sandbox) relay(change ...func(*Relay)) {
 	for _, f := range change {
 		f(&r)
 	}
-	wait.Background(s.t, "the relay", r.Run)
+	check.Background(s.t, "the relay", r.Run)
 }
 
 // listens lets the relay wait for notifications only. MariaDB has none.
@@ -107,7 +106,7 @@ func inAnHour(id string) producer.Request {
 // drained waits until the outbox has no row that waits for the relay.
 func (s *sandbox) drained() {
 	s.t.Helper()
-	wait.For(s.t, "an empty outbox", func() bool { return s.rows("failed IS NULL") == 0 })
+	check.Until(s.t, "an empty outbox", func() bool { return s.rows("failed IS NULL") == 0 })
 }
 
 func (s *sandbox) rows(condition string) int {

@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // The functions before the test are in docs/outbox.md.
@@ -42,15 +41,15 @@ func TestThePageOnMariaDB(t *testing.T) {
 	db := dbtest.Open(t, dbtest.Database(t, dbtest.MariaDB))
 	client, err := producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
 	check.OK(t, err)
-	wait.Background(t, "the relay", func(ctx context.Context) error { return relayMariaDB(ctx, db, client) })
-	wait.For(t, "the tables", func() bool { return outbox.MariaDB.Check(t.Context(), db) == nil })
+	check.Background(t, "the relay", func(ctx context.Context) error { return relayMariaDB(ctx, db, client) })
+	check.Until(t, "the tables", func() bool { return outbox.MariaDB.Check(t.Context(), db) == nil })
 	tx, err := db.BeginTx(t.Context(), nil)
 	check.OK(t, err)
 	check.OK(t, scheduleMariaDB(t.Context(), tx, producer.Request{Topic: "orders", ID: "o-1", When: producer.Now()}))
 	first, err := onceMariaDB(t.Context(), tx, task.Task{Topic: "orders", ID: "o-1"})
 	check.OK(t, errors.Join(err, tx.Commit()))
 	check.Equal(t, "the first", first, true)
-	wait.For(t, "the task", func() bool {
+	check.Until(t, "the task", func() bool {
 		_, err := client.Get(t.Context(), "orders", "o-1")
 		return err == nil
 	})

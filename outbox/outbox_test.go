@@ -16,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestATaskIsScheduledIfItsTransactionCommits: a relay that runs meanwhile brings nothing of
@@ -304,10 +303,10 @@ func TestATransactionThatWaitsTakesItsNumberAfterwards(t *testing.T) {
 		go func() {
 			second <- inTx(t.Context(), s.db, nil, func(tx *sql.Tx) error { return schedule(tx, "second") })
 		}()
-		wait.For(t, "a transaction that waits", func() bool { return dbtest.Waiting(t, s.db) == 1 })
+		check.Until(t, "a transaction that waits", func() bool { return dbtest.Waiting(t, s.db) == 1 })
 		check.OK(t, schedule(first, "first again"))
 		check.OK(t, first.Commit())
-		check.OK(t, wait.Receive(t, "the second", second))
+		check.OK(t, check.Receive(t, "the second", second))
 		s.relay()
 		s.drained()
 		check.Equal(t, "the last", string(s.stored("o-1").Payload), "second")
@@ -328,7 +327,7 @@ func TestAnOpenTransactionHoldsUpNoOther(t *testing.T) {
 		}
 		waits := false
 		s.relay(func(r *Relay) { r.Batch = 7 })
-		wait.For(t, "an empty outbox", func() bool {
+		check.Until(t, "an empty outbox", func() bool {
 			waits = waits || dbtest.Waiting(t, s.db) > 0
 			return s.rows("failed IS NULL") == 0
 		})

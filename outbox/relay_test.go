@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestTheLastCommitOfAnIDWins: transactions change the same few IDs at once and then lock a
@@ -148,7 +147,7 @@ func TestATopicThatNobodyServesWaits(t *testing.T) {
 		}
 		s.schedule("o-1")
 		s.relay(func(r *Relay) { r.Batch = 2 })
-		wait.For(t, "the topic that is served", func() bool { return s.rows("topic = 'orders'") == 0 })
+		check.Until(t, "the topic that is served", func() bool { return s.rows("topic = 'orders'") == 0 })
 		s.is("o-1", true)
 		check.Equal(t, "rows that wait", s.rows("topic = 'later' AND failed IS NULL"), 5)
 		_, err := s.redis.Store.Topic("later").Ensure(t.Context(), 1)
@@ -172,12 +171,12 @@ func TestRedisMayBeAway(t *testing.T) {
 		s.drained()
 		check.OK(t, server.Kill())
 		s.schedule("meanwhile")
-		wait.For(t, "a line in the log", func() bool { return strings.Contains(s.log.String(), "rows wait in the table") })
+		check.Until(t, "a line in the log", func() bool { return strings.Contains(s.log.String(), "rows wait in the table") })
 		check.Equal(t, "rows that wait", s.rows("failed IS NULL"), 1)
 		check.OK(t, server.Restart(t.Context()))
 		s.drained()
 		s.is("meanwhile", true)
-		wait.For(t, "the last line", func() bool { return strings.Contains(s.log.String(), "over: ") })
+		check.Until(t, "the last line", func() bool { return strings.Contains(s.log.String(), "over: ") })
 		check.Equal(t, "lines", strings.Count(s.log.String(), "\n"), 2)
 	})
 }
@@ -196,10 +195,10 @@ func TestARepeatOfARowIsTheSameTask(t *testing.T) {
 		s.schedule("o-1")
 		s.relay()
 		stored := func() (task producer.Stored, err error) { return s.client.Get(t.Context(), orders, "o-1") }
-		wait.For(t, "the task", func() bool { _, err := stored(); return err == nil })
+		check.Until(t, "the task", func() bool { _, err := stored(); return err == nil })
 		first, err := stored()
 		check.OK(t, err)
-		wait.For(t, "a repeat", func() bool {
+		check.Until(t, "a repeat", func() bool {
 			again, err := stored()
 			return err == nil && again.Scheduled.After(first.Scheduled)
 		})
@@ -222,13 +221,13 @@ func TestANotificationWakesTheRelay(t *testing.T) {
 	s.schedule("first")
 	s.drained()
 	listeners := `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`
-	wait.For(t, "the listener", func() bool {
+	check.Until(t, "the listener", func() bool {
 		var n int
 		check.OK(t, s.db.QueryRowContext(t.Context(), `SELECT count(*) `+listeners).Scan(&n))
 		return n > 0
 	})
 	dbtest.Exec(t, s.db, `SELECT pg_terminate_backend(pid) `+listeners)
-	wait.For(t, "a line in the log", func() bool {
+	check.Until(t, "a line in the log", func() bool {
 		return strings.Contains(s.log.String(), "over: the outbox relay gets no notifications")
 	})
 	s.schedule("second")

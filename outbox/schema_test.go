@@ -13,7 +13,6 @@ import (
 
 	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestTheSchemaIsChecked: programs and relays get the same clear error.
@@ -34,7 +33,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 				check.OK(t, d.Check(t.Context(), s.db))
 				dbtest.Exec(t, s.db, row.statement)
 				for by, err := range map[string]error{
-					"Check": d.Check(t.Context(), s.db), "Run": Relay{Dialect: d, DB: s.db, Client: s.client}.Run(wait.Context(t)),
+					"Check": d.Check(t.Context(), s.db), "Run": Relay{Dialect: d, DB: s.db, Client: s.client}.Run(check.Context(t)),
 				} {
 					if !errors.Is(err, row.want) {
 						t.Errorf("%s: %v, want %v", by, err, row.want)
@@ -86,7 +85,7 @@ func TestMissingRights(t *testing.T) {
 		check.OK(t, s.w.Schedule(t.Context(), tx, inAnHour("o-1")))
 		check.OK(t, tx.Commit())
 		relay := Relay{Dialect: s.w.Dialect, DB: app, Client: s.client}
-		if err := relay.Run(wait.Context(t)); !errors.Is(err, ErrRights) {
+		if err := relay.Run(check.Context(t)); !errors.Is(err, ErrRights) {
 			t.Errorf("Run: %v, want %v", err, ErrRights)
 		}
 		dbtest.Exec(t, s.db, `GRANT SELECT, UPDATE, DELETE ON duefleet_outbox TO `+name)

@@ -9,14 +9,13 @@ import (
 
 	"github.com/duefleet/duefleet/outbox/internal/dbtest"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // asleep waits until n relays sleep, and have looked for rows since they fell asleep. Their
 // looks are rare by then.
 func (s *sandbox) asleep(n int) {
 	s.t.Helper()
-	wait.For(s.t, "relays that sleep", func() bool {
+	check.Until(s.t, "relays that sleep", func() bool {
 		return dbtest.Value[int](s.t, s.db, `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
 			WHERE datname = current_database() AND locktype = 'advisory' AND objsubid = 2 AND mode = 'ShareLock'
 			AND granted AND state = 'idle' AND state_change < clock_timestamp() - interval '50 ms'`) == n
@@ -33,7 +32,7 @@ func TestACommitNotifiesOnlyWhileARelaySleeps(t *testing.T) {
 	_, err = conn.Exec(t.Context(), `LISTEN `+channel)
 	check.OK(t, err)
 	next := func() string {
-		n, err := conn.WaitForNotification(wait.Context(t))
+		n, err := conn.WaitForNotification(check.Context(t))
 		check.OK(t, err)
 		return n.Payload
 	}

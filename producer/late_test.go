@@ -7,7 +7,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // late ends the test unless Redis refused a delayed script.
@@ -114,7 +114,7 @@ func TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain(t *testing.T) {
 		answered <- due
 	}()
 	var first []shard.Claimed
-	wait.For(t, "the task is claimed", func() bool {
+	check.Until(t, "the task is claimed", func() bool {
 		first = f.claimAll()
 		return len(first) > 0
 	})
@@ -127,7 +127,7 @@ func TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain(t *testing.T) {
 	_, err := f.Shard(0).Settle(f.ctx(), []shard.Lease{{ID: "a", Token: first[0].Token}})
 	f.ok(err)
 	letThrough()
-	due := wait.Receive(t, "the answer to the call", answered)
+	due := check.Receive(t, "the answer to the call", answered)
 	equal(t, "the reply was lost", p.lost(), true)
 	if !due.After(before) {
 		t.Errorf("answered the due time %s, want one after %s, which was over", due, before)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -16,6 +17,8 @@ import (
 type Filter struct {
 	// Prefix of the task's ID. Defaults to any.
 	Prefix string
+	// Group of the task. With it, List reads the group's tasks and not the topic. Defaults to any.
+	Group string
 	// State of the task: task.Waiting, task.Leased or task.Parked. Defaults to any.
 	State task.State
 	// DueFrom and DueTo bound the due time, both included, to the millisecond. For a
@@ -38,12 +41,12 @@ func (f Filter) check() error {
 	if f.Limit < 0 {
 		return &task.RuleError{Field: "limit", Rule: "must not be negative", Got: fmt.Sprint(f.Limit)}
 	}
-	return nil
+	return task.CheckGroup(f.Group)
 }
 
 // List yields the stored tasks of a topic, each once, also while the shard count changes.
 // Which tasks it is sure to yield depends on the filter:
-//   - Without State, DueFrom and DueTo: every task that stays stored until List ends, in no
+//   - Without State, DueFrom and DueTo, or with Group: every task that stays stored until List ends, in no
 //     order.
 //   - With one of them: every task whose state and times stay the same until List ends, shard
 //     by shard. A task that is claimed, retried or rescheduled meanwhile may be left out.
@@ -66,9 +69,7 @@ func (c *Client) List(ctx context.Context, topic string, f Filter) iter.Seq2[Sto
 			yield(Stored{}, err)
 			return
 		}
-		listing := c.store.Topic(topic).Listing(shard.Wanted{
-			Prefix: f.Prefix, State: f.State, From: f.DueFrom, To: f.DueTo, NoPayloads: f.WithoutPayload,
-		})
+		listing := c.listing(topic, f)
 		for left := f.Limit; ; {
 			page, err := c.page(ctx, listing)
 			if err != nil {
@@ -90,12 +91,51 @@ func (c *Client) List(ctx context.Context, topic string, f Filter) iter.Seq2[Sto
 	}
 }
 
+// listing pages through tasks. An empty page is the end.
+type listing interface {
+	Next(ctx context.Context) ([]shard.Stored, error)
+}
+
+func (c *Client) listing(topic string, f Filter) listing {
+	w := shard.Wanted{Prefix: f.Prefix, State: f.State, From: f.DueFrom, To: f.DueTo, NoPayloads: f.WithoutPayload}
+	if f.Group != "" {
+		return &groupListing{c.routers.Topic(topic).Group(f.Group), w}
+	}
+	return c.store.Topic(topic).Listing(w)
+}
+
+// groupListing pages through the selected tasks of a group.
+type groupListing struct {
+	group  *router.Group
+	wanted shard.Wanted
+}
+
+// Next implements listing.
+func (g *groupListing) Next(ctx context.Context) (page []shard.Stored, err error) {
+	for len(page) == 0 {
+		all, err := g.group.Next(ctx)
+		if err != nil || len(all) == 0 {
+			return nil, err
+		}
+		for _, s := range all {
+			if !g.wanted.Holds(s) {
+				continue
+			}
+			if g.wanted.NoPayloads {
+				s.Payload = nil
+			}
+			page = append(page, s)
+		}
+	}
+	return page, nil
+}
+
 // page returns the next page. An empty page is the end.
-func (c *Client) page(ctx context.Context, listing *shard.Listing) ([]shard.Stored, error) {
+func (c *Client) page(ctx context.Context, from listing) ([]shard.Stored, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	next := func(ctx context.Context, l *shard.Listing) ([]shard.Stored, error) { return l.Next(ctx) }
-	return within(ctx, c, task.ErrUnavailable, next, listing)
+	next := func(ctx context.Context, l listing) ([]shard.Stored, error) { return l.Next(ctx) }
+	return within(ctx, c, task.ErrUnavailable, next, from)
 }
 
 // newStored returns s for the caller. It clones the reason, because the original would

@@ -10,7 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // scheduled stores n tasks that are due in an hour, and returns their IDs.
@@ -38,7 +38,7 @@ func TestCancelManyHasAnErrorForEachTask(t *testing.T) {
 	claimed := f.claimAll()
 	equal(t, "claimed", len(claimed), 1)
 	due := claimed[0].Due.UnixMilli()
-	wait.For(t, "a cancel to be later than the due time", func() bool { return f.now() > due })
+	check.Until(t, "a cancel to be later than the due time", func() bool { return f.now() > due })
 	f.scheduled(c, 3, func(i int) string { return fmt.Sprint("o-", i) })
 	ids := []string{"o-0", "nothing", "leased", "", "o-1", "o-1"}
 	errs := c.CancelMany(f.ctx(), orders, ids)

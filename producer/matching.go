@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,14 +17,16 @@ import (
 const Retrying task.State = "retrying"
 
 // Matching selects stored tasks of one topic for CancelMatching, RunNowMatching,
-// RescheduleMatching and ShiftMatching, and says how to change them. Prefix, State, DueFrom
-// and DueTo select together: a task must match each one that is set. One of them or All is
+// RescheduleMatching and ShiftMatching, and says how to change them. Prefix, Group,
+// State, DueFrom and DueTo select together: a task must match each one that is set. One of them or All is
 // required.
 type Matching struct {
 	// Topic of the tasks. Required.
 	Topic string
 	// Prefix of the task's ID. Defaults to any.
 	Prefix string
+	// Group of the task. With it, the call reads the group's tasks and not the topic. Defaults to any.
+	Group string
 	// State of the task: task.Waiting, which is for its first attempt here, or Retrying.
 	// CancelMatching accepts task.Leased and task.Parked, too. Defaults to any.
 	State task.State
@@ -141,7 +144,7 @@ func (c *Client) matching(ctx context.Context, m *Matching, change bulk.Change, 
 		change.Op = op
 	}
 	change.Topic, change.Limit, change.Rate = c.store.Topic(m.Topic), m.Limit, m.Rate
-	filter := bulk.Filter{State: m.State, Prefix: m.Prefix, DueAfter: m.DueFrom, DueBefore: m.DueTo}
+	filter := bulk.Filter{State: m.State, Prefix: m.Prefix, Group: m.Group, DueAfter: m.DueFrom, DueBefore: m.DueTo}
 	if m.DryRun {
 		n, err := bulk.Count(ctx, change, filter)
 		return matched(n, change.Op), m.named(err)
@@ -159,15 +162,15 @@ func (c *Client) matching(ctx context.Context, m *Matching, change bulk.Change, 
 // check returns a *task.RuleError for the first rule that m breaks.
 func (m *Matching) check(states []task.State) error {
 	rule := func(field, rule, got string) error { return &task.RuleError{Field: field, Rule: rule, Got: got} }
-	some := m.Prefix != "" || m.State != "" || !m.DueFrom.IsZero() || !m.DueTo.IsZero()
-	err := task.CheckTopic(m.Topic)
+	some := m.Prefix != "" || m.Group != "" || m.State != "" || !m.DueFrom.IsZero() || !m.DueTo.IsZero()
+	err := cmp.Or(task.CheckTopic(m.Topic), task.CheckGroup(m.Group))
 	switch {
 	case err != nil:
 		return err
 	case !some && !m.All:
-		return rule("matching", "must set Prefix, State, DueFrom or DueTo, or All for all tasks", "none of them")
+		return rule("matching", "must set Prefix, Group, State, DueFrom or DueTo, or All for all tasks", "none of them")
 	case some && m.All:
-		return rule("all", "must not be set together with Prefix, State, DueFrom or DueTo", "both")
+		return rule("all", "must not be set together with Prefix, Group, State, DueFrom or DueTo", "both")
 	case m.State != "" && !slices.Contains(states, m.State):
 		return rule("state", fmt.Sprintf("must be among %s, or empty", states), fmt.Sprintf("%.20q", m.State))
 	case m.Limit < 0:

@@ -49,5 +49,5 @@ func Example_matching() {
 	// 12:00 ann:1
 	// 1 cancelled <nil>
 	// 13:00 ben:1
-	// matching: must set Prefix, State, DueFrom or DueTo, or All for all tasks; got none of them
+	// matching: must set Prefix, Group, State, DueFrom or DueTo, or All for all tasks; got none of them
 }

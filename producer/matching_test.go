@@ -178,7 +178,7 @@ func TestMatchingRefuses(t *testing.T) {
 		err  error
 		want string
 	}{
-		{cancel(Matching{Topic: orders}), "matching: must set Prefix, State, DueFrom or DueTo, or All for all tasks"},
+		{cancel(Matching{Topic: orders}), "matching: must set Prefix, Group, State, DueFrom or DueTo, or All for all tasks"},
 		{cancel(all(Matching{Prefix: "x"})), "all: must not be set together"},
 		{cancel(Matching{All: true}), "topic: must be 1 to 64"},
 		{shift(Matching{Topic: orders, State: task.Parked}), `state: must be among [waiting retrying], or`},

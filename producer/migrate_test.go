@@ -11,8 +11,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestAProducerThatSleptThroughAChangeRefreshesByItself(t *testing.T) {
@@ -129,7 +129,7 @@ func TestScheduleManyDuringAChangeTakesThreeRoundTrips(t *testing.T) {
 }
 
 func scheduleManyDuringAChange(t *testing.T, from, to int, absent bool) {
-	wait.For(t, "no script comes late", func() bool { return scheduleManyInTime(t, from, to, absent) })
+	check.Until(t, "no script comes late", func() bool { return scheduleManyInTime(t, from, to, absent) })
 }
 
 // scheduleManyInTime reports whether no script was late and had to be sent again.

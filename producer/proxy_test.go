@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // proxy is a bad network between a client and Redis.
@@ -156,7 +155,7 @@ func (p *proxy) hold() (release func() string) {
 	return func() string {
 		p.t.Helper()
 		once()
-		return wait.Receive(p.t, "the answer to a script that was held up", p.answered)
+		return check.Receive(p.t, "the answer to a script that was held up", p.answered)
 	}
 }
 
@@ -201,7 +200,7 @@ func (f *fleet) behind() (*proxy, *Client) {
 	}
 	p := newProxy(f.t, f.addr)
 	c, err := New(Config{Prefix: f.prefix, Options: &redis.UniversalOptions{
-		Addrs: []string{p.addr}, DialTimeout: wait.Hang, ReadTimeout: wait.Hang, PoolSize: 2,
+		Addrs: []string{p.addr}, DialTimeout: check.Hang, ReadTimeout: check.Hang, PoolSize: 2,
 	}})
 	f.ok(err)
 	f.t.Cleanup(func() { f.ok(c.Close()) })

@@ -43,6 +43,10 @@ type Request struct {
 	// the zero When stands for the first time of the rule, counted from now. The ID has at
 	// most task.MaxRecurringID bytes. Defaults to none.
 	Recurrence *task.Recurrence
+	// Group puts the task into a group, such as a customer's or an order's: see CancelGroup. It
+	// has at most 255 bytes of valid UTF-8. The message has it as a header, and Task.Group is
+	// for the handler. Defaults to none.
+	Group string
 	// Payload is delivered byte for byte, at most Config.MaxPayload.
 	Payload []byte
 	// ContentType of the payload. Defaults to application/octet-stream.
@@ -95,6 +99,7 @@ func (r *Request) check(maxPayload int) error {
 	return cmp.Or(
 		task.CheckTopic(r.Topic),
 		task.CheckID(r.ID),
+		task.CheckGroup(r.Group),
 		r.checkRecurrence(),
 		task.CheckPayload(r.Payload, maxPayload),
 		task.CheckContentType(r.ContentType),
@@ -252,7 +257,7 @@ func (c *Client) scheduleRound(
 // entry returns the request as it is stored, with the trace headers in named. An error means
 // that AMQP was changed during the call.
 func (r *Request) entry(named map[string]string) (shard.Entry, error) {
-	t := task.Task{ContentType: r.ContentType, Options: r.Options, Payload: r.Payload, AMQP: r.AMQP}
+	t := task.Task{ContentType: r.ContentType, Group: r.Group, Options: r.Options, Payload: r.Payload, AMQP: r.AMQP}
 	if r.Recurrence != nil {
 		rule := *r.Recurrence
 		rule.Planned = time.Time{} // this run is not moved

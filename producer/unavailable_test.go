@@ -16,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // calls are the calls of a Client; each returns its error.
@@ -118,7 +117,7 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				server := servertest.OwnRedis(t)
-				options := redis.UniversalOptions{Addrs: []string{server.Addr()}, ReadTimeout: wait.Hang}
+				options := redis.UniversalOptions{Addrs: []string{server.Addr()}, ReadTimeout: check.Hang}
 				rdb := redis.NewUniversalClient(&options)
 				t.Cleanup(func() { _ = rdb.Close() })
 				for _, cfg := range []Config{{Redis: rdb}, {Options: &options}} {
@@ -141,7 +140,7 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 					if knows || strings.HasPrefix(name, "Cancel") && cfg.Redis != nil { // it first asks for the placement
 						want = task.ErrUncertain
 					}
-					if !errors.Is(err, want) || took < timeout || took > wait.Hang/2 {
+					if !errors.Is(err, want) || took < timeout || took > check.Hang/2 {
 						t.Errorf("knows %v: after %v got %v, want %v", knows, took, err, want)
 					}
 				}

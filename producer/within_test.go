@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // telling makes connections that report writes.
@@ -60,7 +59,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 				t.Parallel()
 				server := servertest.OwnRedis(t)
 				wrote := make(chan struct{}, 1)
-				rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: wait.Hang, Dialer: telling(wrote)})
+				rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: check.Hang, Dialer: telling(wrote)})
 				t.Cleanup(func() { _ = rdb.Close() })
 				c, err := New(Config{Redis: rdb})
 				check.OK(t, err)
@@ -79,9 +78,9 @@ func TestACallEndsWithItsContext(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- call(ctx, c) }()
-				wait.Receive(t, "a command", wrote)
+				check.Receive(t, "a command", wrote)
 				cancel()
-				if err := wait.Receive(t, "the end of the call", ended); !errors.Is(err, context.Canceled) {
+				if err := check.Receive(t, "the end of the call", ended); !errors.Is(err, context.Canceled) {
 					t.Errorf("got %v", err)
 				}
 				if err := server.Resume(); err != nil { // the call's goroutine ends
@@ -117,7 +116,7 @@ func TestACallThatAHookEndsHasAnError(t *testing.T) {
 				}()
 				ended <- c.Cancel(t.Context(), orders, "a")
 			}()
-			switch got := wait.Receive(t, "the end of the call", ended).(type) {
+			switch got := check.Receive(t, "the end of the call", ended).(type) {
 			case error:
 				is(t, got, errUnanswered)
 			default:

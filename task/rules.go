@@ -13,6 +13,8 @@ const (
 	MaxTopic = 64
 	// MaxID is the longest ID, in bytes: the limit of an AMQP short string.
 	MaxID = 255
+	// MaxGroup is the longest group, in bytes.
+	MaxGroup = 255
 	// MaxContentType is the longest content type, in bytes, for the same reason.
 	MaxContentType = 255
 	// DefaultMaxPayload is the default limit of a payload, in bytes.
@@ -66,6 +68,9 @@ const (
 	// HeaderSeries is a string: Task.Series. Only runs of recurring tasks have it. It has no
 	// reserved prefix, so that older scanners and consumers pass it on.
 	HeaderSeries = "duefleet-series"
+	// HeaderGroup is a string: Task.Group. A message has it, lean or not, if its task is in a
+	// group.
+	HeaderGroup = ReservedHeaderPrefix + "group"
 )
 
 // CheckTopic returns a RuleError unless topic is 1 to 64 of A-Z a-z 0-9 . _ -.
@@ -89,6 +94,11 @@ func topicError(got string) error {
 // CheckID returns a RuleError unless id is 1 to 255 bytes of valid UTF-8.
 func CheckID(id string) error {
 	return checkText("id", id, 1, MaxID)
+}
+
+// CheckGroup returns a RuleError unless group is at most 255 bytes of valid UTF-8. "" is no group.
+func CheckGroup(group string) error {
+	return checkText("group", group, 0, MaxGroup)
 }
 
 // CheckContentType returns a RuleError unless ct is at most 255 bytes of valid UTF-8.

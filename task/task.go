@@ -42,6 +42,9 @@ type Task struct {
 	Options Options
 	// Payload is delivered byte for byte; see CheckPayload.
 	Payload []byte
+	// Group is the group that the task is in, with all others of its topic that name the same
+	// one; "": none. See CheckGroup.
+	Group string
 	// Recurrence is the rule of a recurring task; nil for every other task, and for a run.
 	Recurrence *Recurrence
 	// Series is the ID of the recurring task if this task is a run of it, else "". The run's

@@ -11,8 +11,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestATaskTellsItsNumberAndItsDueTime(t *testing.T) {
@@ -138,7 +138,7 @@ func testLoad(t *testing.T) {
 
 func TestProcessFiguresAreRead(t *testing.T) {
 	pid := os.Getpid()
-	wait.For(t, "work to be counted as processor time", func() bool {
+	check.Until(t, "work to be counted as processor time", func() bool {
 		for n := range 10_000 {
 			_ = NewTask(n, time.Now())
 		}

@@ -3,10 +3,9 @@ package harness
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,15 +14,22 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// HTTP is a running `producer serve` of a fleet, and a client that keeps its connections.
+// requestLimit ends a request that hangs.
+const requestLimit = time.Minute
+
+// HTTP is a running `producer serve` of a fleet, and a client that keeps its connections. The
+// client shares the processor with the server, so it does as little as it can. It writes lines
+// itself, and counts the answers that say that a task is stored.
 type HTTP struct {
 	fleet  *Fleet
 	cmd    *exec.Cmd
 	url    string
-	client *http.Client
+	client *fasthttp.HostClient
 }
 
 // StartHTTP starts the server and waits until it is ready. The run's Close stops it.
@@ -47,17 +53,14 @@ func (f *Fleet) StartHTTP(ctx context.Context, connections int) (*HTTP, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
-	h := &HTTP{fleet: f, cmd: cmd, url: "http://" + listen, client: &http.Client{Transport: &http.Transport{
-		MaxIdleConnsPerHost: connections}}}
+	h := &HTTP{fleet: f, cmd: cmd, url: "http://" + listen,
+		client: &fasthttp.HostClient{Addr: listen, MaxConns: connections, ReadBufferSize: 64 << 10}}
 	f.run.Defer(h.stop)
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	return h, Poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		resp, err := h.send(ctx, http.MethodGet, "http://"+admin+"/readyz", "", nil)
-		if err != nil {
-			return false, ctx.Err() // it doesn't listen until now
-		}
-		return resp.StatusCode == http.StatusOK, errors.Join(drainBody(resp), ctx.Err())
+		code, _, err := fasthttp.GetTimeout(nil, "http://"+admin+"/readyz", requestLimit)
+		return err == nil && code == fasthttp.StatusOK, ctx.Err() // at first it doesn't listen
 	})
 }
 
@@ -69,80 +72,53 @@ func (h *HTTP) stop() error {
 	return errors.Join(h.cmd.Process.Signal(os.Interrupt), h.cmd.Wait())
 }
 
-func (h *HTTP) send(ctx context.Context, method, url, contentType string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		return nil, err
-	}
-	if contentType != "" {
-		req.Header.Set("Content-Type", contentType)
-	}
-	return h.client.Do(req)
-}
-
-func drainBody(resp *http.Response) error {
-	_, err := io.Copy(io.Discard, resp.Body)
-	return errors.Join(err, resp.Body.Close())
-}
-
 // Schedule sends one task as a PUT, and more as a batch. Each must be stored.
 func (h *HTTP) Schedule(ctx context.Context, tasks []Task) error {
 	if len(tasks) > 1 {
 		return h.batch(ctx, tasks)
 	}
 	t := tasks[0]
-	target := h.url + "/v1/topics/" + h.fleet.topic(t.Number) + "/tasks/" + url.PathEscape(t.ID()) + "?at=" +
+	path := "/v1/topics/" + h.fleet.topic(t.Number) + "/tasks/" + url.PathEscape(t.ID()) + "?at=" +
 		strconv.FormatInt(t.Due.UnixMilli(), 10)
-	resp, err := h.send(ctx, http.MethodPut, target, "", bytes.NewReader(t.Payload))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("schedule over HTTP: %s", resp.Status)
-	}
-	return errors.Join(err, drainBody(resp))
+	return h.send(ctx, http.MethodPut, path, "", t.Payload, func([]byte) error { return nil })
 }
 
-// line is a request in a batch.
-type line struct {
-	Verb    string `json:"verb"`
-	ID      string `json:"id"`
-	At      int64  `json:"at"`
-	Payload []byte `json:"payload_base64"`
+// send sends a request, and passes the body of its answer to read.
+func (h *HTTP) send(ctx context.Context, method, path, contentType string, body []byte,
+	read func(answer []byte) error) error {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.SetRequestURI(h.url + path)
+	req.Header.SetMethod(method)
+	req.Header.SetContentType(contentType)
+	req.SetBodyRaw(body)
+	if err := h.client.DoTimeout(req, resp, requestLimit); err != nil {
+		return errors.Join(fmt.Errorf("schedule over HTTP: %w", err), ctx.Err())
+	}
+	if code := resp.StatusCode(); code != http.StatusOK {
+		return fmt.Errorf("schedule over HTTP: %d %s", code, resp.Body())
+	}
+	return read(resp.Body())
 }
 
 // batch sends tasks of one topic.
 func (h *HTTP) batch(ctx context.Context, tasks []Task) error {
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
+	var body []byte
 	for _, t := range tasks {
-		if err := enc.Encode(line{"schedule", t.ID(), t.Due.UnixMilli(), t.Payload}); err != nil {
-			return err
-		}
+		body = append(body, `{"verb":"schedule","id":"`...)
+		body = append(body, t.ID()...)
+		body = append(body, `","at":`...)
+		body = strconv.AppendInt(body, t.Due.UnixMilli(), 10)
+		body = append(body, `,"payload_base64":"`...)
+		body = base64.StdEncoding.AppendEncode(body, t.Payload)
+		body = append(body, "\"}\n"...)
 	}
-	resp, err := h.send(ctx, http.MethodPost, h.url+"/v1/topics/"+h.fleet.topic(0)+"/tasks", "application/x-ndjson", &body)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	dec, stored := json.NewDecoder(resp.Body), 0
-	for {
-		var answer struct {
-			Status int
-			Detail string
+	path := "/v1/topics/" + h.fleet.topic(0) + "/tasks"
+	return h.send(ctx, http.MethodPost, path, "application/x-ndjson", body, func(answer []byte) error {
+		if stored := bytes.Count(answer, []byte(`,"status":200,`)); stored != len(tasks) {
+			return fmt.Errorf("schedule over HTTP: %d of %d tasks are stored", stored, len(tasks))
 		}
-		if err := dec.Decode(&answer); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return err
-		}
-		if answer.Status != http.StatusOK {
-			return fmt.Errorf("schedule over HTTP: %d %s", answer.Status, answer.Detail)
-		}
-		stored++
-	}
-	if stored != len(tasks) {
-		return fmt.Errorf("schedule over HTTP: %d answers for %d lines", stored, len(tasks))
-	}
-	return nil
+		return nil
+	})
 }

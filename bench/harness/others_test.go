@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestAProcessIsReadWhateverItIsCalled(t *testing.T) {
@@ -31,7 +31,7 @@ func TestAProcessIsReadWhateverItIsCalled(t *testing.T) {
 func TestChildrenThatEndedAreOurs(t *testing.T) {
 	const enough = 200 * time.Millisecond
 	var children time.Duration
-	wait.For(t, "children to use processor time", func() bool {
+	check.Until(t, "children to use processor time", func() bool {
 		if err := exec.CommandContext(t.Context(), "sh", "-c",
 			"i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done").Run(); err != nil {
 			t.Fatal(err)

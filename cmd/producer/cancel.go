@@ -22,10 +22,10 @@ import (
 func cancelCommand(conn *connection) *cobra.Command {
 	r := ndjson.Request{Verb: "cancel"}
 	var source sourceFlags
-	var prefix string
+	var prefix, group string
 	var confirm cli.Confirmation
 	cmd := &cobra.Command{
-		Use:   "cancel TOPIC (--id ID | --file F | --id-prefix P)",
+		Use:   "cancel TOPIC (--id ID | --file F | --id-prefix P | --group G)",
 		Short: "Removes tasks, so that they are not delivered",
 		Long: `Removes a task. After this command has returned, no scanner delivers the task, unless
 it had begun to before. Exits with 3 if there is no such task.
@@ -33,7 +33,8 @@ it had begun to before. Exits with 3 if there is no such task.
 --file removes the tasks of a stream of IDs, one per line. Blanks belong to the ID. A
 line that begins with a double quote is a JSON string. Blank lines are skipped.
 --id-prefix removes all tasks whose IDs begin with a text. It counts them and asks first;
-without a terminal to ask on it needs --yes.
+without a terminal to ask on it needs --yes. --group removes all tasks of a group, and asks
+in the same way. It doesn't read the topic's other tasks.
 
 The summary counts the IDs that were cancelled, that were not found, and that failed.
 IDs that break a rule are reported with their line numbers, and the others are cancelled.
@@ -43,19 +44,22 @@ and cancels the tasks of the lines already read.`,
 		Example: `  producer cancel orders --id o-1
   producer cancel orders --file ids.txt
   producer cancel orders --id-prefix customer-17: --yes
+  producer cancel orders --group customer-17 --yes
   select-paid | producer cancel orders --file - -o json`,
 		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			f := cmd.Flags()
-			switch n := countGiven(f.Changed("id"), f.Changed("file"), f.Changed("id-prefix")); {
+			switch n := countGiven(f.Changed("id"), f.Changed("file"), f.Changed("id-prefix"), f.Changed("group")); {
 			case n != 1:
-				return cli.UsageError("exactly one of --id, --file and --id-prefix must be given")
+				return cli.UsageError("exactly one of --id, --file, --id-prefix and --group must be given")
 			case f.Changed("errors") && !f.Changed("file"):
 				return cli.UsageError("--errors goes with --file")
 			case f.Changed("id-prefix") && prefix == "":
 				return cli.UsageError("--id-prefix: is empty, and would select every task")
 			case f.Changed("id-prefix"):
 				return cancelPrefix(cmd, conn, r.Topic, prefix, confirm)
+			case f.Changed("group"):
+				return cancelGroup(cmd, conn, r.Topic, group, confirm)
 			case f.Changed("file"):
 				return cancelFile(cmd, conn, r.Topic, &source)
 			default:
@@ -67,6 +71,7 @@ and cancels the tasks of the lines already read.`,
 	registerID(cmd, &r.ID, "")
 	cmd.Flags().StringVar(&source.file, "file", "", "a file of IDs, one per line, or - for standard input")
 	cmd.Flags().StringVar(&prefix, "id-prefix", "", "cancel all tasks whose IDs begin with this text")
+	cmd.Flags().StringVar(&group, "group", "", "cancel all tasks of this group")
 	source.register(cmd.Flags())
 	confirm.Register(cmd)
 	return cmd
@@ -130,6 +135,46 @@ func cancelPrefix(cmd *cobra.Command, conn *connection, topic, prefix string, co
 	return bad.around(cmd, conn, topic, func() (output, error) {
 		return cancelLines(cmd.Context(), conn, topic, idLines(ids), client, bad)
 	})
+}
+
+// cancelGroup cancels all tasks of a group. Without --yes it asks first.
+func cancelGroup(cmd *cobra.Command, conn *connection, topic, group string, confirm cli.Confirmation) error {
+	if group == "" {
+		return cli.UsageError("--group: is empty")
+	}
+	client, err := conn.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if !confirm.Yes {
+		wanted := producer.Matching{Topic: topic, Group: group, DryRun: true}
+		n, err := client.CancelMatching(cmd.Context(), wanted)
+		if err != nil {
+			return fmt.Errorf("cancel %s: %w", topic, err)
+		}
+		what := fmt.Sprintf("cancel %s of topic %s in group %q", cli.Counted(n.Changed), topic, group)
+		if err := confirm.Ask(cmd, what); err != nil {
+			return err
+		}
+	}
+	n, err := client.CancelGroup(cmd.Context(), topic, group)
+	if err != nil {
+		return err
+	}
+	out := groupOutput{topic, group, n}
+	return conn.print(cmd, out.text(), out)
+}
+
+// groupOutput is the output of cancel --group.
+type groupOutput struct {
+	Topic     string `json:"topic"`
+	Group     string `json:"group"`
+	Cancelled int64  `json:"cancelled"`
+}
+
+func (o groupOutput) text() string {
+	return fmt.Sprintf("cancelled %s of %s in group %q", cli.Counted(o.Cancelled), o.Topic, o.Group)
 }
 
 // idLines returns IDs as lines of JSON strings. An error of ids is an error of the reader.
@@ -203,10 +248,10 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 	defer halt()
 	s := ndjson.Stream{
 		Parse: c.parse, Do: c.do, MaxPayload: maxPayload,
-		Together: "cancel", Batchers: loadBatchers, Batch: cancelBatch, Ahead: (2*loadBatchers - 1) * cancelBatch,
+		Together: []string{"cancel"}, Batchers: loadBatchers, Batch: cancelBatch, Ahead: (2*loadBatchers - 1) * cancelBatch,
 		Finished: func(r *ndjson.Request) { c.count(r, halt) }, Idle: func() {},
 	}
-	err := s.Run(reading, r)
+	err := s.Run(reading, ndjson.Interruptible(reading, r))
 	took := time.Since(start).Seconds()
 	c.sum.Seconds = math.Round(took*1000) / 1000
 	c.sum.Rate = math.Round(float64(c.sum.Cancelled+c.sum.NotFound) / max(took, 1e-6))

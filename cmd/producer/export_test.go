@@ -20,7 +20,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // client returns a producer for the corner.
@@ -422,7 +421,7 @@ func TestExportInterrupted(t *testing.T) {
 	cmd := command(t, nil, "export", "orders", "--file", filepath.Join(dir, "file"), "--redis-addr", slow.Listen,
 		"--redis-prefix", c.prefix)
 	end := begin(t, cmd)
-	wait.For(t, "the first lines", func() bool {
+	check.Until(t, "the first lines", func() bool {
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) != 1 {
 			return false

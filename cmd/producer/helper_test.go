@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // binaryVar names the built producer for the tests of this package.
@@ -84,7 +84,7 @@ func begin(t testing.TB, cmd *exec.Cmd) (end func(count func() int) result) {
 	go func() { ended <- cmd.Wait() }()
 	return func(count func() int) result {
 		t.Helper()
-		wait.Progress(t, fmt.Sprintf("%.200q", cmd.Args[1:]), count, func() bool { return len(ended) > 0 })
+		check.Progress(t, fmt.Sprintf("%.200q", cmd.Args[1:]), count, func() bool { return len(ended) > 0 })
 		err := <-ended
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {

@@ -357,12 +357,12 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
 	s := ndjson.Stream{
-		Parse: l.decoder.Decode, Do: l.do, Together: "schedule", MaxPayload: l.decoder.MaxPayload, Strict: l.strict,
+		Parse: l.decoder.Decode, Do: l.do, Together: []string{"schedule"}, MaxPayload: l.decoder.MaxPayload, Strict: l.strict,
 		// Each batcher may have one batch in flight, and all but one a second one waiting.
 		Batchers: loadBatchers, Batch: l.batch, Ahead: (2*loadBatchers - 1) * l.batch,
 		Finished: func(r *ndjson.Request) { l.count(r, halt) }, Idle: func() {},
 	}
-	err := s.Run(reading, r)
+	err := s.Run(reading, ndjson.Interruptible(reading, r))
 	took := time.Since(start).Seconds()
 	l.sum.Seconds = math.Round(took*1000) / 1000
 	l.sum.Rate = math.Round(float64(l.sum.Scheduled) / max(took, 1e-6))

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestMeasureLoadInBoundedMemory: a stream of 320 MB takes a fraction of that memory.
@@ -50,7 +50,7 @@ func TestMeasureLoadPipe(t *testing.T) {
 	for i := range 20 {
 		brought := time.Now()
 		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
-		wait.For(t, fmt.Sprintf("line %d", i+1), func() bool { return c.stored() == i+1 })
+		check.Until(t, fmt.Sprintf("line %d", i+1), func() bool { return c.stored() == i+1 })
 		best = min(best, time.Since(brought))
 	}
 	if best > 50*time.Millisecond {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/ndjson"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // load runs the verb with input and returns its summary as well.
@@ -258,7 +258,7 @@ func TestLoadPipe(t *testing.T) {
 	p := c.start("load")
 	for i := range 20 {
 		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
-		wait.For(t, fmt.Sprintf("line %d", i+1), func() bool { return c.stored() == i+1 })
+		check.Until(t, fmt.Sprintf("line %d", i+1), func() bool { return c.stored() == i+1 })
 	}
 	p.input.Close()
 	if r, sum := p.wait(t); r.code != 0 || fmt.Sprint(sum["scheduled"]) != "20" {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/verify"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -141,7 +142,7 @@ func (c *connection) server(cmd *cobra.Command) config.Redis {
 // open makes the client, which connects to Redis only at its first call.
 func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
 	server := c.server(cmd)
-	options, err := server.Options(nil)
+	options, err := connect.Redis(server, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func (c *connection) completeTopics(cmd *cobra.Command, _ []string, _ string) ([
 	}
 	server := c.server(cmd)
 	server.Addrs = slices.Compact(slices.Sorted(slices.Values(server.Addrs))) // a shell's line is read twice
-	options, err := server.Options(nil)
+	options, err := connect.Redis(server, nil)
 	if err != nil {
 		return nil, none
 	}

@@ -87,7 +87,7 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 	s := ndjson.Stream{
 		Parse:    func(line []byte) (*ndjson.Request, error) { return ndjson.Parse(line, p.topic) },
 		Do:       p.do,
-		Together: "schedule", MaxPayload: maxPayload,
+		Together: []string{"schedule"}, MaxPayload: maxPayload,
 		Batchers: pipeBatchers, Batch: ndjson.MaxBatch, Ahead: pipeAhead,
 		Finished: func(r *ndjson.Request) {
 			if r.Err != nil {
@@ -104,7 +104,7 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 			}
 		},
 	}
-	err := s.Run(reading, in)
+	err := s.Run(reading, ndjson.Interruptible(reading, in))
 	if written := p.out.Flush(); written != nil {
 		return fmt.Errorf("write an answer: %w", written)
 	}

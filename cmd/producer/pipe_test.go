@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // pipe runs the verb over lines and returns its answers.
@@ -269,7 +269,7 @@ func (p *talk) ask(line string) map[string]any {
 		line, err := p.stdout.ReadString('\n')
 		heard <- read{line, err}
 	}()
-	answer := wait.Receive(p.t, "the answer to "+line, heard)
+	answer := check.Receive(p.t, "the answer to "+line, heard)
 	if answer.err != nil {
 		p.t.Fatalf("%s: %v", line, answer.err)
 	}
@@ -291,7 +291,7 @@ func TestPipeAnswersAtOnce(t *testing.T) {
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	wait.Closed(t, "the end of the pipe", p.ended)
+	check.Closed(t, "the end of the pipe", p.ended)
 	wantError(t, result{code: p.cmd.ProcessState.ExitCode(), stderr: p.stderr.String()}, 1, "pipe: interrupted")
 }
 
@@ -320,7 +320,7 @@ func TestPipeOutlastsRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first call on a dead connection finds that out.
-	wait.For(t, "the pipe to serve again", func() bool { return fmt.Sprint(p.ask(schedule)["code"]) == "0" })
+	check.Until(t, "the pipe to serve again", func() bool { return fmt.Sprint(p.ask(schedule)["code"]) == "0" })
 	if got := p.ask(`{"verb":"cancel","id":"o-1"}`); fmt.Sprintln(got["code"], got["cancelled"]) != "0 true\n" {
 		t.Error(got)
 	}
@@ -354,7 +354,7 @@ func TestPipeWithoutListener(t *testing.T) {
 		defer close(ended)
 		_ = cmd.Wait() // its exit code says it
 	}()
-	wait.Closed(t, "the end of the pipe", ended)
+	check.Closed(t, "the end of the pipe", ended)
 	wantError(t, result{code: cmd.ProcessState.ExitCode(), stderr: stderr.String()}, 1,
 		"pipe: write an answer: write /dev/stdout: no space left on device")
 }

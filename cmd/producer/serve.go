@@ -17,6 +17,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/httpapi"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/producer"
@@ -92,7 +93,7 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server := conn.server(cmd)
-	options, err := server.Options(log)
+	options, err := connect.Redis(server, log)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 		return err
 	}
 	defer client.Close()
-	secure, err := config.ServerTLS{CertFile: flags.cert, KeyFile: flags.key}.Fresh("serve.tls", log)
+	secure, err := connect.ServerTLS("serve.tls", config.ServerTLS{CertFile: flags.cert, KeyFile: flags.key}, log)
 	if err != nil {
 		return err
 	}
@@ -166,7 +167,7 @@ type redisProbe struct {
 // newRedisProbe returns a probe with a connection of its own, so that a full pool doesn't
 // look like a Redis that is away.
 func newRedisProbe(server config.Redis, log *slog.Logger) (*redisProbe, error) {
-	options, err := server.Options(log)
+	options, err := connect.Redis(server, log)
 	if err != nil {
 		return nil, err
 	}

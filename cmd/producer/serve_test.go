@@ -19,7 +19,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const testToken = "0123456789abcdef0123456789abcdef"
@@ -27,7 +26,7 @@ const testToken = "0123456789abcdef0123456789abcdef"
 // served is a running `producer serve`.
 type served struct {
 	cmd         *exec.Cmd
-	log         *wait.Log
+	log         *check.Log
 	addr, admin string
 }
 
@@ -39,12 +38,12 @@ func (c *sandbox) serve(args ...string) *served {
 		sha256.Sum256([]byte(testToken)), all)
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--tokens",
 		writeFile(c.t, "tokens.yaml", tokens)}, args...)
-	s := &served{cmd: command(c.t, []string{"DUEFLEET_LOG_LEVEL=debug"}, c.args(args...)...), log: &wait.Log{}}
+	s := &served{cmd: command(c.t, []string{"DUEFLEET_LOG_LEVEL=debug"}, c.args(args...)...), log: &check.Log{}}
 	s.cmd.Stderr = s.log
 	check.OK(c.t, s.cmd.Start())
 	c.t.Cleanup(func() { _, _ = s.cmd.Process.Kill(), s.cmd.Wait() })
 	line := regexp.MustCompile(`msg=serving listen=(\S+) admin=(\S+)`)
-	wait.For(c.t, "the server", func() bool { return line.MatchString(s.log.String()) })
+	check.Until(c.t, "the server", func() bool { return line.MatchString(s.log.String()) })
 	found := line.FindStringSubmatch(s.log.String())
 	s.addr, s.admin = found[1], found[2]
 	return s
@@ -120,7 +119,7 @@ func TestServeIsReadyWhileRedisAnswers(t *testing.T) {
 		return resp.StatusCode, string(text)
 	}
 	ready := func() int { status, _ := get("http://" + s.admin + "/readyz"); return status }
-	wait.For(t, "readiness", func() bool { return ready() == 200 })
+	check.Until(t, "readiness", func() bool { return ready() == 200 })
 	status, _ := get("http://" + s.addr + "/v1/topics/orders/tasks/a")
 	check.Equal(t, "status", status, 404)
 	_, metrics := get("http://" + s.admin + "/metrics")
@@ -128,9 +127,9 @@ func TestServeIsReadyWhileRedisAnswers(t *testing.T) {
 		t.Errorf("metrics lack %s", want)
 	}
 	check.OK(t, server.Pause())
-	wait.For(t, "the outage", func() bool { return ready() == 503 })
+	check.Until(t, "the outage", func() bool { return ready() == 503 })
 	check.OK(t, server.Resume())
-	wait.For(t, "readiness", func() bool { return ready() == 200 })
+	check.Until(t, "readiness", func() bool { return ready() == 200 })
 	s.stop(t)
 }
 

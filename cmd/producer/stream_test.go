@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // lines writes numbered lines, each made from its number, to a pipe and then closes it.
@@ -79,7 +79,7 @@ func (p *piped) wait(t testing.TB) (result, map[string]any) {
 		line, err = p.stdout.ReadString('\n')
 		_ = p.cmd.Wait() // its exit code says it
 	}()
-	wait.Closed(t, "the end of the stream", ended)
+	check.Closed(t, "the end of the stream", ended)
 	if err != nil {
 		t.Errorf("read the summary: %v", err)
 	}
@@ -142,7 +142,7 @@ func TestStreamInterrupted(t *testing.T) {
 			for i := range 50 {
 				fmt.Fprintf(p.input, s.line+"\n", i+1)
 			}
-			wait.Count(t, "all lines", 50, done)
+			check.Count(t, "all lines", 50, done)
 			if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +177,7 @@ func TestStreamLosesRedis(t *testing.T) {
 					}
 				}
 			}()
-			wait.Count(t, "the first thousand lines", 1001, done)
+			check.Count(t, "the first thousand lines", 1001, done)
 			if err := server.Kill(); err != nil {
 				t.Fatal(err)
 			}

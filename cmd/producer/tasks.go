@@ -117,6 +117,7 @@ cancel ends it.`,
 	due.register(f)
 	rule.register(f)
 	options.register(f)
+	f.StringVar(&r.Group, "group", "", "puts the task into this group, 1 to 255 bytes, such as a customer")
 	f.StringVar(&payload.text, "payload", "", "the payload as text (default empty)")
 	f.StringVar(&payload.file, "payload-file", "", "a file that holds the payload, or - for standard input")
 	f.StringVar(&r.ContentType, "content-type", "", "of the payload (default "+task.DefaultContentType+")")

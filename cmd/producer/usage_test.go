@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -23,11 +25,11 @@ func TestWrongUsage(t *testing.T) {
 		"schedule --in 1m --id o-1":       `required flag(s) "topic" not set; see producer schedule --help`,
 		"schedule --in 1m --topic orders": `"id" not set`,
 		"get --topic orders":              `"id" not set; see producer get --help`,
-		"cancel --topic orders": "exactly one of --id, --file and --id-prefix must be given; see " +
+		"cancel --topic orders": "exactly one of --id, --file, --id-prefix and --group must be given; see " +
 			"producer cancel --help",
 		"cancel --id o-1":                    `required flag(s) "topic" not set; see producer cancel --help`,
-		"cancel TASK --file -":               "exactly one of --id, --file and --id-prefix must be given",
-		"cancel TASK --id-prefix o":          "exactly one of --id, --file and",
+		"cancel TASK --file -":               "exactly one of --id, --file, --id-prefix and --group must be given",
+		"cancel TASK --id-prefix o":          "exactly one of --id, --file, --id-prefix and",
 		"cancel --topic orders --id-prefix=": "--id-prefix: is empty, and would select every task",
 		"cancel TASK --errors bad.txt":       "--errors goes with --file",
 		"schedule TASK": "exactly one of --in and --at must be given; see producer " +
@@ -227,4 +229,55 @@ func TestBadConfiguration(t *testing.T) {
 	wantError(t, r, 1, "config.yaml:2: redis.adrs: ")
 	wantError(t, r, 1, "config.yaml:3: redis.db: ")
 	wantError(t, finish(t, command(t, nil, append(everyVerb()["get"], "--config", file+"x")...)), 1, "no such file")
+}
+
+// TestShellsCompleteTopics: shells complete the topics that Redis knows, by flag or
+// argument, and none while Redis is away.
+func TestShellsCompleteTopics(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	at := []string{"__completeNoDesc", "--redis-addr", c.addr, "--redis-prefix", c.prefix}
+	for _, line := range [][]string{{"get", ""}, {"schedule", "--topic", ""}, {"cancel", ""}, {"load", ""},
+		{"export", ""}, {"export", "mails", ""}, {"export", "--topic", ""}} {
+		if r := finish(t, command(t, nil, append(at, line...)...)); r.code != 0 ||
+			!strings.HasSuffix("\n"+r.stdout, "\norders\n:4\n") {
+			t.Errorf("%q is completed by %q, code %d: %s", line, r.stdout, r.code, r.stderr)
+		}
+	}
+	if r := finish(t, command(t, nil, append(at, "get", "orders", "")...)); strings.Contains(r.stdout, "orders") {
+		t.Errorf("a second argument is completed by %q", r.stdout)
+	}
+	if r := finish(t, command(t, nil, "__completeNoDesc", "--redis-addr", "127.0.0.1:1", "schedule", "--topic",
+		"")); r.code != 0 || r.stdout != ":4\n" {
+		t.Errorf("without Redis it is completed by %q, code %d", r.stdout, r.code)
+	}
+}
+
+// TestReference: docs/reference holds the help of every verb, so a changed flag changes
+// the page.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	const anew = "go test ./cmd/producer -run TestReference -update"
+	page, err := cli.Reference(rootCommand(), anew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check.Golden(t, filepath.Join("..", "..", "docs", "reference", "producer.md"), string(page), anew)
+}
+
+// TestRelayRunsTheProgramOfTheOutbox: with all arguments, those before the verb included. If
+// it isn't installed, the error says how to build it.
+func TestRelayRunsTheProgramOfTheOutbox(t *testing.T) {
+	t.Parallel()
+	args := []string{"--config", "c.yaml", "relay", "--batch", "7", "--help"}
+	missing := finish(t, command(t, nil, args...))
+	check.Equal(t, "the exit code", missing.code, 1)
+	check.Equal(t, "stderr", missing.stderr, "producer: duefleet-relay is neither next to producer nor in PATH; "+
+		"in a clone of duefleet, \"make relay\" builds bin/duefleet-relay\n")
+	dir := t.TempDir()
+	script := []byte("#!/bin/sh\necho \"$@\"\nexit 7\n")
+	check.OK(t, os.WriteFile(filepath.Join(dir, "duefleet-relay"), script, 0o700)) //nolint:gosec // it is a program
+	found := finish(t, command(t, []string{"PATH=" + dir}, args...))
+	check.Equal(t, "the exit code", found.code, 7)
+	check.Equal(t, "the arguments", found.stdout, "--config c.yaml --batch 7 --help\n")
 }

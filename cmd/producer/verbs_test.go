@@ -13,9 +13,10 @@ import (
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestTheTopicIsAnArgument: each verb takes the topic as argument, with or without --topic.
@@ -260,7 +261,7 @@ func TestGetStates(t *testing.T) {
 		at := shard.Place("o-1", testShards)
 		claim := shard.Claim{Claimant: t.Name(), Request: fmt.Sprint(time.Now().UnixNano()), Limit: 1, Lease: time.Hour}
 		var batch shard.Batch
-		wait.For(t, "a claim of the task", func() bool {
+		check.Until(t, "a claim of the task", func() bool {
 			var err error
 			if batch, err = c.orders.Shard(at).Claim(t.Context(), claim); err != nil {
 				t.Fatal(err)
@@ -421,5 +422,21 @@ func TestWhatHappened(t *testing.T) {
 	r = c.run("", "get", "orders", "--id", "o-2", "--history")
 	if r.code != 3 || !strings.Contains(r.stderr, "setting history") {
 		t.Errorf("without events: %+v", r)
+	}
+}
+
+// TestGetSaysWhenATaskWasDueFirst: in both forms, as it says when it is due.
+func TestGetSaysWhenATaskWasDueFirst(t *testing.T) {
+	t.Parallel()
+	due := time.UnixMilli(1796119200000)
+	s := producer.Stored{State: task.Waiting, NextAttempt: due, Task: task.Task{Due: due, FirstDue: due.Add(-time.Hour)}}
+	text, err := json.Marshal(newGetOutput(named{}, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `"due":"2026-12-01T10:00:00.000Z","due_ms":1796119200000,` +
+		`"first_due":"2026-12-01T09:00:00.000Z","first_due_ms":1796115600000,`
+	if !strings.Contains(string(text), want) {
+		t.Errorf("got %s, want in it %s", text, want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/verify"
 	"github.com/duefleet/duefleet/task"
 )
@@ -118,7 +119,7 @@ func runVerify(cmd *cobra.Command, conn *connection, cfg *verify.Config, rabbitm
 		return err
 	}
 	server := conn.server(cmd)
-	if cfg.Options, err = server.Options(nil); err != nil {
+	if cfg.Options, err = connect.Redis(server, nil); err != nil {
 		return err
 	}
 	cfg.Prefix, cfg.RabbitMQ = server.Prefix, conn.settings.RabbitMQ

@@ -12,8 +12,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // nobodyAt is an address of this machine where nothing listens.
@@ -48,13 +48,13 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 	o.more = fmt.Sprintf("rabbitmq: {urls: ['amqp://%s/', 'amqp://%s/']}\nadmin: {listen: '%s'}\n", nobodyAt(t),
 		nobodyAt(t), listen)
 	o.configure(t, fmt.Sprintf("redis: {addrs: ['%s']}\n", nobodyAt(t)))
-	var log wait.Log
-	wait.Background(t, "a scanner", func(ctx context.Context) error {
+	var log check.Log
+	check.Background(t, "a scanner", func(ctx context.Context) error {
 		run(ctx, []string{"run", "--config", o.config}, &log, &log)
 		return nil
 	})
 	var said string
-	wait.For(t, "the scanner to say that both servers are away", func() bool {
+	check.Until(t, "the scanner to say that both servers are away", func() bool {
 		_, said = o.call("healthcheck")
 		return strings.Contains(said, "redis.addrs") && strings.Contains(said, "rabbitmq.urls")
 	})

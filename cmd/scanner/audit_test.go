@@ -81,8 +81,8 @@ func TestEachVerbThatChangesTasksIsAudited(t *testing.T) {
 	o.wants(cli.Done, "tasks cancel", "audit", "orders")
 	o.wants(cli.Done, "[]", "audit", "-o", "json", "--topic", "other")
 	o.wants(cli.Usage, "--as", "tasks", "cancel", "orders", "x", "--as", "")
-	_, beat := o.store.Heartbeat(t.Context(), "one", time.Minute, time.Hour)
-	_, described := o.store.Describe(t.Context(), "one", []byte(
+	_, beat := o.store.Registry().Heartbeat(t.Context(), "one", time.Minute, time.Hour)
+	_, described := o.store.Registry().Describe(t.Context(), "one", []byte(
 		`{"instance":"one","problems":[{"kind":"data_lost","severity":"broken","facts":{"expected":"LOST"}}]}`))
 	if err := errors.Join(beat, described); err != nil {
 		t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/topicconfig"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // newest returns the last change in the history of topic orders.
@@ -89,7 +89,7 @@ func TestATokenNamesItsHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, "consul to know its first token", func() bool {
+	check.Until(t, "consul to know its first token", func() bool {
 		_, _,
 			err := client.ACL().TokenReadSelf(nil)
 		return err == nil

@@ -26,14 +26,14 @@ RabbitMQ must also accept the configured user, password and TLS.
 "scanner doctor" checks everything else.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			return check(cmd, s, connect)
+			return runCheck(cmd, s, connect)
 		}),
 	}
 	cmd.Flags().BoolVar(&connect, "connect", false, "also check that every server answers")
 	return cmd
 }
 
-func check(cmd *cobra.Command, s *settings, connect bool) error {
+func runCheck(cmd *cobra.Command, s *settings, connect bool) error {
 	cfg, err := s.load()
 	if err != nil {
 		return printErrors(cmd, err)

@@ -3,11 +3,17 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 // typed is call for a line that ends at the shell's cursor.
 func (o *operator) typed(args []string) (code int, text string) {
@@ -44,4 +50,16 @@ func TestShellsCompleteStatesAndSettings(t *testing.T) {
 		""}); code != cli.Done || !strings.HasPrefix(text, "shards=\nexchange=\n") {
 		t.Errorf("code %d: %s", code, text)
 	}
+}
+
+// TestReference: docs/reference holds the help of every verb, so a changed flag changes
+// the page.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	const anew = "go test ./cmd/scanner -run TestReference -update"
+	page, err := cli.Reference(rootCommand(), anew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check.Golden(t, filepath.Join("..", "..", "docs", "reference", "scanner.md"), string(page), anew)
 }

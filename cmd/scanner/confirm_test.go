@@ -15,6 +15,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // operator calls verbs with a configuration file and a Redis prefix of its own.
@@ -46,6 +47,15 @@ func newOperator(t *testing.T, more string) *operator {
 	o.more = more
 	o.configure(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n", r.Addr, r.Prefix))
 	return o
+}
+
+// newBrokerOperator returns an operator whose topics are in Consul, and the URL of RabbitMQ.
+func newBrokerOperator(t *testing.T) (o *operator, rabbitmq string) {
+	t.Helper()
+	addr, prefix := servertest.Consul(t)
+	rabbitmq = servertest.RabbitMQ(t)
+	return newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix,
+		rabbitmq)), rabbitmq
 }
 
 // configure writes the configuration file: first the section about Redis, then o.more.

@@ -43,7 +43,7 @@ func runConsole(s *settings, cmd *cobra.Command, readOnly bool) error {
 	if err != nil {
 		return err
 	}
-	store, closing, err := connect(cfg, 0, log)
+	store, closing, err := openStore(cfg, 0, log)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/topicconfig"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestABrokenDocumentAffectsOnlyItself: a broken document that a client of Consul wrote is
@@ -70,7 +70,7 @@ func TestABrokenDocumentAffectsOnlyItself(t *testing.T) {
 // firstSnapshot returns the first snapshot of a watch.
 func firstSnapshot(t *testing.T, s config.Source) config.Snapshot {
 	t.Helper()
-	ctx, stop := context.WithCancel(wait.Context(t))
+	ctx, stop := context.WithCancel(check.Context(t))
 	defer stop()
 	var first config.Snapshot
 	if err := s.Watch(ctx, func(now config.Snapshot) { first = now; stop() }); err != nil {

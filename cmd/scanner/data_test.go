@@ -17,8 +17,8 @@ func TestLostDataIsGivenUpWithYesAlone(t *testing.T) {
 	identity := func() string { return o.rdb.HGet(t.Context(), o.prefix+":identity", "value").Val() }
 	reports := func(note string) {
 		t.Helper()
-		_, beat := o.store.Heartbeat(t.Context(), "one", time.Minute, time.Hour)
-		_, described := o.store.Describe(t.Context(), "one", []byte(note))
+		_, beat := o.store.Registry().Heartbeat(t.Context(), "one", time.Minute, time.Hour)
+		_, described := o.store.Registry().Describe(t.Context(), "one", []byte(note))
 		if err := errors.Join(beat, described); err != nil {
 			t.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 
 // newTarget opens the configured clients; done closes them.
 func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), err error) {
-	store, closing, err := connect(cfg, 0, nil)
+	store, closing, err := openStore(cfg, 0, nil)
 	if err != nil {
 		return p, nil, err
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // follows runs the first command of doctor's advice about a check.
@@ -86,7 +86,7 @@ func TestDoctorKnowsAReplica(t *testing.T) {
 	if err := rdb.ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, "the replica to follow", func() bool {
+	check.Until(t, "the replica to follow", func() bool {
 		info, err := rdb.Info(t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -14,9 +13,7 @@ import (
 // refused. A binding, which doctor can't see, wouldn't help.
 func TestDoctorNamesAnotherTypeOfADeclaredExchange(t *testing.T) {
 	t.Parallel()
-	addr, prefix := servertest.Consul(t)
-	url := servertest.RabbitMQ(t)
-	o := newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix, url))
+	o, url := newBrokerOperator(t)
 	o.puts(map[string]string{"orders": "declare: {queue: due}\n", "bills": "exchange: bills\n"})
 	ch := servertest.Channel(t, url)
 	o.ok(ch.ExchangeDeclare("orders", "fanout", true, false, false, false, nil))

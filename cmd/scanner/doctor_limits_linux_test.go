@@ -18,9 +18,9 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 // ownRabbitMQ returns a node that a test may break.
 func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
 	t.Helper()
-	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
+	node, err := servers.StartRabbitMQ(check.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func (o *operator) live(name string, problems ...problem.Problem) {
 // timed returns doctor's exit code and output, and fails the test if doctor took too long.
 func (o *operator) timed() (code int, text string) {
 	o.t.Helper()
-	told := &wait.Log{}
+	told := &check.Log{}
 	begun := time.Now()
 	ended := o.begin(o.t.Context(), told, "doctor")
 	select {
@@ -121,7 +121,7 @@ func TestDoctorEndsDuringAnAlarm(t *testing.T) {
 	if err := ch.PublishWithContext(t.Context(), "", "nowhere", false, false, amqp.Publishing{}); err != nil {
 		t.Fatal(err)
 	}
-	wait.Receive(t, "the alarm", blocked)
+	check.Receive(t, "the alarm", blocked)
 	code, text := o.timed()
 	if code != cli.Failed || !strings.Contains(text, "RabbitMQ blocks publishers") {
 		t.Errorf("code %d: %s", code, text)
@@ -173,7 +173,7 @@ func TestDoctorEndsWhateverHangs(t *testing.T) {
 	t.Run("consul", func(t *testing.T) {
 		t.Parallel()
 		servertest.Need(t, "consul")
-		agent, err := servers.StartConsul(wait.Context(t), servers.ConsulConfig{Dir: t.TempDir()})
+		agent, err := servers.StartConsul(check.Context(t), servers.ConsulConfig{Dir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,17 +237,17 @@ func TestDoctorEndsAtASignal(t *testing.T) {
 	o.configure(t, "redis: {addrs: ['"+server.Addr()+"'], prefix: x}\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	told := &wait.Log{}
+	told := &check.Log{}
 	ended := o.begin(ctx, told, "doctor")
 	rdb := redis.NewClient(servertest.RedisOptions(server.Addr()).Simple())
 	defer rdb.Close()
-	wait.For(t, "doctor's last question to Redis", func() bool {
+	check.Until(t, "doctor's last question to Redis", func() bool {
 		info, err := rdb.Info(t.Context(), "commandstats").Result()
 		return err == nil && regexp.MustCompile(`cmdstat_eval:calls=[5-9]`).MatchString(info) // four are for rights
 	})
 	cancel()
 	signaled := time.Now()
-	code := wait.Receive(t, "doctor to end", ended)
+	code := check.Receive(t, "doctor to end", ended)
 	if took := time.Since(signaled); took > atOnce {
 		t.Errorf("doctor ended %s after the signal", took)
 	}

@@ -1,8 +1,14 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
+	"fmt"
 	"math"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +24,7 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -238,4 +245,23 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	if _, code := o.examined(); code != cli.Failed {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// TestDoctorWarnsBeforeTheCertificateOfAServerEnds: the certificate of these tests ends
+// within the hour. A server without TLS has none.
+func TestDoctorWarnsBeforeTheCertificateOfAServerEnds(t *testing.T) {
+	t.Parallel()
+	amqp := servertest.RabbitMQ(t)
+	newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['%s']}\n", amqp)).finds("without TLS", "certificates", "")
+	amqps, pool := servertest.OverTLS(t, amqp)
+	u, err := url.Parse(amqps)
+	check.OK(t, err)
+	conn, err := tls.Dial("tcp", u.Host, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})
+	check.OK(t, err)
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: conn.ConnectionState().PeerCertificates[0].Raw}
+	check.OK(t, conn.Close())
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	check.OK(t, os.WriteFile(ca, pem.EncodeToMemory(block), 0o600))
+	o := newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['%s'], tls: {enabled: true, ca_file: '%s'}}\n", amqps, ca))
+	o.finds("over TLS", "certificates", "warn: the certificate of RabbitMQ at "+u.Host+" ends at ")
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestMessagesOfTheIntakeAreListed: tasks ls and parked ls show routing key, properties,
@@ -90,9 +88,7 @@ func TestTopicsInACircleAreRefused(t *testing.T) {
 // nothing. doctor finds documents that something else wrote, and they can be paused.
 func TestTopicsThatShareAnIntakesQueueAreRefused(t *testing.T) {
 	t.Parallel()
-	addr, prefix := servertest.Consul(t)
-	o := newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix,
-		servertest.RabbitMQ(t)))
+	o, _ := newBrokerOperator(t)
 	o.wants(cli.Done, "written", "topic", "create", "orders", "intake.exchange=x", "intake.queue=q", "--no-wait")
 	const shared = "topics would share queue q, which an intake needs alone: it is intake.queue of bills and " +
 		"intake.queue of orders"

@@ -25,6 +25,7 @@ import (
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/topicconfig"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -119,7 +120,7 @@ func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun 
 	if len(args) == 0 {
 		return s.completeTopics(cmd, args, begun)
 	}
-	all := config.Assignments(begun, args[1:])
+	all := topicconfig.Assignments(begun, args[1:])
 	if strings.Contains(begun, "=") {
 		return all, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/otlp"
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -37,7 +38,7 @@ func (s *settings) withStore(work func(*shard.Store) error) error {
 	if err != nil {
 		return err
 	}
-	store, closing, err := connect(cfg, 0, nil)
+	store, closing, err := openStore(cfg, 0, nil)
 	if err != nil {
 		return err
 	}
@@ -45,12 +46,12 @@ func (s *settings) withStore(work func(*shard.Store) error) error {
 	return work(store)
 }
 
-// connect returns the store in the configured Redis; closing closes its client. Limit is
+// openStore returns the store in the configured Redis; closing closes its client. Limit is
 // for writing a request, and again for reading an answer; 0 means go-redis's defaults.
 // Log, which may be nil, receives messages about files that change, such as certificates.
-func connect(cfg *config.Config, limit time.Duration, log *slog.Logger) (store *shard.Store, closing func() error,
+func openStore(cfg *config.Config, limit time.Duration, log *slog.Logger) (store *shard.Store, closing func() error,
 	err error) {
-	options, err := cfg.Redis.Options(log)
+	options, err := connect.Redis(cfg.Redis, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,7 +73,7 @@ func connectMember(sc *scanner.Config) (done func(), err error) {
 		}
 	}
 	for limit, store := range map[time.Duration]**shard.Store{0: &sc.Store, movingLimit: &sc.Moving} {
-		opened, closing, err := connect(sc.Settings, limit, sc.Log)
+		opened, closing, err := openStore(sc.Settings, limit, sc.Log)
 		if err == nil {
 			closings, *store = append(closings, closing), opened
 			err = opened.AwaitReplicas(sc.Settings.Redis.MinReplicas)
@@ -137,7 +138,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 		return nil, nil, err
 	}
 	flush := traced(ctx, &sc)
-	for _, path := range cfg.Exposed() {
+	for _, path := range connect.Exposed(cfg) {
 		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "fix",
 			"chmod o-rwx "+path)
 	}

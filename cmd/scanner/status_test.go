@@ -14,9 +14,9 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestStatusTellsByItsExitCode: --exit-code ends with 4 if no scanner is live. Then the
@@ -39,8 +39,8 @@ func TestStatusTellsByItsExitCode(t *testing.T) {
 		t.Errorf("without the flag: code %d, %s", code, told)
 	}
 	store := fixture.At(t, addr, prefix).Store
-	wait.For(t, "status to find the fleet healthy", func() bool {
-		if _, err := store.Heartbeat(t.Context(), "a", balance.Silence, time.Minute); err != nil {
+	check.Until(t, "status to find the fleet healthy", func() bool {
+		if _, err := store.Registry().Heartbeat(t.Context(), "a", balance.Silence, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		code, _, told := status("--exit-code", "-o", "json")
@@ -64,7 +64,7 @@ func TestADeadScannerIsDegraded(t *testing.T) {
 	}
 	before := redis.Z{Score: float64(time.Now().Add(-time.Minute).UnixMilli()), Member: "three"}
 	ok(o.rdb.ZAdd(t.Context(), o.prefix+":fleet", before).Err())
-	_, err := o.store.Describe(t.Context(), "three", []byte(`{"instance":"three"}`))
+	_, err := o.store.Registry().Describe(t.Context(), "three", []byte(`{"instance":"three"}`))
 	ok(err)
 	code, text := o.call("status", "--exit-code", "-o", "json")
 	if code != cli.Unhealthy || !strings.Contains(text, "not healthy: 1 of 3 scanners died") {

@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/goldenfile"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // now is the current time in the tables.
@@ -122,7 +122,7 @@ func TestTables(t *testing.T) {
 // isGolden compares printed output with a file of testdata.
 func isGolden(t *testing.T, name, got string) {
 	t.Helper()
-	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got,
+	check.Golden(t, filepath.Join("testdata", name+".txt"), got,
 		"go test ./cmd/scanner -run "+t.Name()+" -update")
 }
 

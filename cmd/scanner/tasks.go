@@ -27,7 +27,7 @@ func tasksCommand(s *settings) *cobra.Command {
 type tasksFilter struct {
 	state               string
 	dueBefore, dueAfter string
-	prefix              string
+	prefix, group       string
 }
 
 func (f *tasksFilter) register(cmd *cobra.Command, states ...string) {
@@ -36,6 +36,7 @@ func (f *tasksFilter) register(cmd *cobra.Command, states ...string) {
 	flags.StringVar(&f.dueBefore, "due-before", "", "only tasks due at this time or before")
 	flags.StringVar(&f.dueAfter, "due-after", "", "only tasks due at this time or after")
 	flags.StringVar(&f.prefix, "id-prefix", "", "only tasks whose IDs begin with this text")
+	flags.StringVar(&f.group, "group", "", "only tasks of this group; the topic's other tasks aren't read")
 	// fails only for an unknown flag
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -51,7 +52,10 @@ func (f *tasksFilter) tasks(now time.Time, states ...string) (t admin.Tasks, err
 	if f.state != "" && !slices.Contains(states, f.state) {
 		return t, cli.UsageError(fmt.Sprintf("--state %q: must be %s", f.state, oneOf(states)))
 	}
-	t = admin.Tasks{State: task.State(f.state), Prefix: f.prefix}
+	t = admin.Tasks{State: task.State(f.state), Prefix: f.prefix, Group: f.group}
+	if err := task.CheckGroup(f.group); err != nil {
+		return t, err
+	}
 	if t.DueBefore, err = cli.ParseMoment("--due-before", f.dueBefore, now); err == nil {
 		t.DueAfter, err = cli.ParseMoment("--due-after", f.dueAfter, now)
 	}

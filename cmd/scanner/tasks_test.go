@@ -12,7 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
-	checked "github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 )
 
@@ -37,7 +37,7 @@ func TestRecurringTasksAreListedWithTheirRules(t *testing.T) {
 	o := newOperator(t, "")
 	o.serve("orders", 4)
 	client, err := producer.New(producer.Config{Redis: o.rdb, Prefix: o.prefix})
-	checked.OK(t, err)
+	check.OK(t, err)
 	first := time.Now().UTC().Add(2 * time.Hour).Truncate(time.Hour)
 	text := func(hours int) string {
 		return first.Add(time.Duration(hours) * time.Hour).Format("2006-01-02T15:04:05.000Z")
@@ -46,7 +46,7 @@ func TestRecurringTasksAreListedWithTheirRules(t *testing.T) {
 		t.Helper()
 		_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id, Recurrence: r,
 			When: task.At(first), Payload: []byte("p"), Headers: map[string]string{"h": "v"}})
-		checked.OK(t, err)
+		check.OK(t, err)
 	}
 	recur("dates", producer.Cron("0 * * * *", "UTC"))
 	recur("every", &task.Recurrence{Every: time.Hour, Runs: 3, Each: true, Until: first.Add(48 * time.Hour)})
@@ -54,7 +54,7 @@ func TestRecurringTasksAreListedWithTheirRules(t *testing.T) {
 	fixture.Store(t, o.store.Topic("orders"), shard.Entry{ID: run, When: task.At(first),
 		Body: shard.EncodeBody(&task.Task{Series: "every", Headers: map[string]string{"h": "v"}})})
 	_, err = client.Reschedule(t.Context(), "orders", "dates", task.At(first.Add(90*time.Minute)))
-	checked.OK(t, err)
+	check.OK(t, err)
 	o.wants(cli.Done, "\n  0 * * * * UTC; moved from "+text(0)+"; then "+text(2)+", "+text(3)+"\n", "tasks", "ls",
 		"orders")
 	o.wants(cli.Done, "\n  every 1h0m0s until "+first.Add(48*time.Hour).Format(time.RFC3339)+"; 3 runs left; "+
@@ -78,10 +78,10 @@ func TestRecurringTasksAreListedWithTheirRules(t *testing.T) {
 		for _, one := range all {
 			var got bytes.Buffer
 			if one.Recurrence != nil {
-				checked.OK(t, json.Compact(&got, one.Recurrence))
+				check.OK(t, json.Compact(&got, one.Recurrence))
 			}
-			checked.Equal(t, "recurrence of "+one.ID, got.String(), want[one.ID])
-			checked.Equal(t, one.ID+" is a run", one.Series == "every", one.ID == run)
+			check.Equal(t, "recurrence of "+one.ID, got.String(), want[one.ID])
+			check.Equal(t, one.ID+" is a run", one.Series == "every", one.ID == run)
 		}
 	}
 }

@@ -98,7 +98,7 @@ runs may be removed as well. A recurring task ends with all its runs.`,
 func (v *tasksVerb) command(s *settings) *cobra.Command {
 	v.how.format = cli.NewFormatFlag(cli.Text)
 	cmd := &cobra.Command{
-		Use:   v.how.name + " TOPIC (ID... | --all | --state S | --due-before T | --due-after T | --id-prefix P)",
+		Use:   v.how.name + " TOPIC (ID... | --all | --state S | --due-before T | --due-after T | --id-prefix P | --group G)",
 		Short: v.how.short,
 		Long: v.how.short + ".\n\n" + v.how.long + `
 
@@ -147,13 +147,14 @@ func (v *tasksVerb) check(cmd *cobra.Command, now time.Time) error {
 		return err
 	}
 	f := &v.selected
-	f.State, f.Prefix, f.DueAfter, f.DueBefore = tasks.State, tasks.Prefix, tasks.DueAfter, tasks.DueBefore
-	filtered := bulk.Filter{State: f.State, Prefix: f.Prefix, DueAfter: f.DueAfter, DueBefore: f.DueBefore}
+	f.State, f.Prefix, f.Group, f.DueAfter, f.DueBefore = tasks.State, tasks.Prefix, tasks.Group, tasks.DueAfter,
+		tasks.DueBefore
+	filtered := bulk.Filter{State: f.State, Prefix: f.Prefix, Group: f.Group, DueAfter: f.DueAfter, DueBefore: f.DueBefore}
 	switch some := v.all || !filtered.All(); {
 	case len(f.IDs) > 0 && some:
 		return cli.UsageError("IDs stand alone: they name the tasks")
 	case len(f.IDs) == 0 && !some:
-		return cli.UsageError("give IDs or --all, or --state, --due-before, --due-after or --id-prefix")
+		return cli.UsageError("give IDs or --all, or --state, --due-before, --due-after, --id-prefix or --group")
 	}
 	v.change.Verb, v.change.Limit, v.change.Rate = bulk.Verb(v.how.name), v.how.limit, v.how.rate
 	return v.checkWhen(now)

@@ -50,7 +50,7 @@ func withTopics(s *settings, work func(w topicWork) error) error {
 	if err != nil {
 		return err
 	}
-	store, closing, err := connect(cfg, 0, nil)
+	store, closing, err := openStore(cfg, 0, nil)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestSetTellsOfTheBindingThatItLeaves: set mentions the old binding if tasks would also
@@ -50,9 +50,7 @@ func TestSetTellsOfTheBindingThatItLeaves(t *testing.T) {
 // queue.
 func TestTheOldQueueIsUnboundOnceScannersApplied(t *testing.T) {
 	t.Parallel()
-	addr, prefix := servertest.Consul(t)
-	url := servertest.RabbitMQ(t)
-	o := newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix, url))
+	o, url := newBrokerOperator(t)
 	conn, err := amqp.Dial(url)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +97,7 @@ func TestTheOldQueueIsUnboundOnceScannersApplied(t *testing.T) {
 	if err := ch.PublishWithContext(t.Context(), "orders", "orders", true, false, amqp.Publishing{}); err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, "a message in the new queue", func() bool { return arrived("new.due") == 1 })
+	check.Until(t, "a message in the new queue", func() bool { return arrived("new.due") == 1 })
 	if n := arrived("old.due"); n != 0 {
 		t.Errorf("%d messages in the old queue", n)
 	}
@@ -195,13 +193,11 @@ func (p publisher) unrouted(exchange string) bool {
 // the exchange's type, once nobody consumes from it. Its messages stay.
 func TestAnAbandonedIntakeIsUnbound(t *testing.T) {
 	t.Parallel()
-	addr, prefix := servertest.Consul(t)
-	url := servertest.RabbitMQ(t)
-	o := newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix, url))
+	o, url := newBrokerOperator(t)
 	ch := servertest.Channel(t, url)
 	says := o.member("one")
-	says.Store(&balance.Member{Applied: 1 << 60, Format: config.Format})
-	o.heard("one", func(m balance.Member) bool { return m.Format == config.Format })
+	says.Store(&balance.Member{Applied: 1 << 60, Format: config.Format()})
+	o.heard("one", func(m balance.Member) bool { return m.Format == config.Format() })
 	for _, kind := range []string{"topic", "fanout", "headers"} {
 		x, q := kind+".in", kind+".q"
 		inletsOf(t, ch, x, kind, q)
@@ -243,9 +239,7 @@ func TestAnAbandonedIntakeIsUnbound(t *testing.T) {
 // --unbind-intake rm unbinds it, and keeps its messages.
 func TestRemovalTellsOfTheIntake(t *testing.T) {
 	t.Parallel()
-	addr, prefix := servertest.Consul(t)
-	url := servertest.RabbitMQ(t)
-	o := newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix, url))
+	o, url := newBrokerOperator(t)
 	uri, err := amqp.ParseURI(url)
 	if err != nil {
 		t.Fatal(err)

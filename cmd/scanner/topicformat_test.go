@@ -16,8 +16,8 @@ func TestAnOldScannerIsNotToRefuseDeadLetters(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	says := o.member("old")
-	says.Store(&balance.Member{Applied: math.MaxInt64, Format: config.FormatPausedUntil})
-	o.heard("old", func(m balance.Member) bool { return m.Format == config.FormatPausedUntil })
+	says.Store(&balance.Member{Applied: math.MaxInt64, Format: 1})
+	o.heard("old", func(m balance.Member) bool { return m.Format == 1 })
 	file := writeFile(t, "topics.yaml", "orders: {declare: {queue: q, dead_letter: dead}}\n")
 	const refused = "which would refuse declare.dead_letter: old; nothing was written"
 	settings := []string{"orders", "declare.queue=q", "declare.dead_letter=dead", "--no-wait"}
@@ -31,8 +31,8 @@ func TestAnOldScannerIsNotToRefuseDeadLetters(t *testing.T) {
 		t.Errorf("written: %q", doc)
 	}
 	o.wants(cli.Done, "written", "topic", "pause", "orders", "--until", "2h", "--no-wait")
-	says.Store(&balance.Member{Applied: math.MaxInt64, Format: config.Format})
-	o.heard("old", func(m balance.Member) bool { return m.Format == config.Format })
+	says.Store(&balance.Member{Applied: math.MaxInt64, Format: config.Format()})
+	o.heard("old", func(m balance.Member) bool { return m.Format == config.Format() })
 	o.wants(cli.Done, "written", append([]string{"topic", "set"}, settings...)...)
 	if doc := o.document(); !strings.Contains(doc, "dead_letter: dead") {
 		t.Errorf("written: %q", doc)

@@ -11,6 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/topicconfig"
 )
@@ -117,7 +118,7 @@ func (v *pauseVerb) tellHold(cmd *cobra.Command, store *shard.Store, topic strin
 	if v.pausing {
 		return nil
 	}
-	holds, err := store.Holds(cmd.Context())
+	holds, err := store.Registry().Holds(cmd.Context())
 	if _, held := holds[topic]; err == nil && held {
 		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: still paused in Redis: scanner topic resume %s --in-redis\n",
 			topic, topic)
@@ -138,7 +139,7 @@ func (v *pauseVerb) hold(cmd *cobra.Command, s *settings, t *shard.Topic, pause 
 		if err != nil {
 			return err
 		}
-		h := shard.Hold{Reason: pause.Reason}
+		h := registry.Hold{Reason: pause.Reason}
 		if pause.Until != nil {
 			if h.Until, err = pause.Until(time.UnixMilli(now)); err != nil {
 				return err
@@ -147,7 +148,7 @@ func (v *pauseVerb) hold(cmd *cobra.Command, s *settings, t *shard.Topic, pause 
 		}
 		entry := bulk.Entry{Topic: t.Name(), Command: "--in-redis", Filter: h.Reason}
 		if _, err := s.audited(cmd, t.Store(), entry, func() (bulk.Counts, error) {
-			return bulk.Counts{}, t.Hold(ctx, h)
+			return bulk.Counts{}, t.Store().Registry().Hold(ctx, t.Name(), h)
 		}); err != nil {
 			return err
 		}
@@ -155,7 +156,7 @@ func (v *pauseVerb) hold(cmd *cobra.Command, s *settings, t *shard.Topic, pause 
 		was := false
 		entry := bulk.Entry{Topic: t.Name(), Command: "--in-redis"}
 		if _, err := s.audited(cmd, t.Store(), entry, func() (n bulk.Counts, err error) {
-			was, err = t.EndHold(ctx)
+			was, err = t.Store().Registry().EndHold(ctx, t.Name())
 			return n, err
 		}); err != nil {
 			return err

@@ -68,8 +68,8 @@ func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
 	if doc := o.document(); doc != "rate: 5\npaused: true\n" || o.newest().Reason != "moving" {
 		t.Errorf("written: %q, %+v", doc, o.newest())
 	}
-	says.Store(&balance.Member{Applied: math.MaxInt64, Format: config.Format})
-	o.heard("old", func(m balance.Member) bool { return m.Format == config.Format })
+	says.Store(&balance.Member{Applied: math.MaxInt64, Format: config.Format()})
+	o.heard("old", func(m balance.Member) bool { return m.Format == config.Format() })
 	o.wants(cli.Done, "written", "topic", "pause", "orders", "--until", "2h", "--no-wait")
 	if doc := o.document(); !strings.Contains(doc, "paused_until: ") {
 		t.Errorf("written: %q", doc)
@@ -85,13 +85,13 @@ func TestAPauseInRedisNeedsNoDocument(t *testing.T) {
 	pause := []string{"topic", "pause", "orders", "--in-redis"}
 	says := o.member("one")
 	o.wants(cli.Failed, "not paused by one: they are of an older version", append(pause, "--reason", "twice")...)
-	holds, err := o.store.Holds(t.Context())
+	holds, err := o.store.Registry().Holds(t.Context())
 	if h := holds["orders"]; err != nil || h.Reason != "twice" || !h.Until.IsZero() {
 		t.Errorf("held as %+v, %v", h, err)
 	}
 	says.Store(&balance.Member{Topics: map[string]balance.TopicNote{"orders": {Paused: true}}})
 	o.wants(cli.Done, "applied by all live scanners (1)", append(pause, "--until", "2h")...)
-	if holds, err = o.store.Holds(t.Context()); err != nil || time.Until(holds["orders"].Until) < time.Hour {
+	if holds, err = o.store.Registry().Holds(t.Context()); err != nil || time.Until(holds["orders"].Until) < time.Hour {
 		t.Errorf("held as %+v, %v", holds["orders"], err)
 	}
 	o.wants(cli.Usage, "which is not in the future", append(pause, "--until=-1m")...)

@@ -13,6 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -67,7 +68,7 @@ func (f removeFlags) run(cmd *cobra.Command, s *settings, topic string) error {
 	if err != nil {
 		return err
 	}
-	store, closing, err := connect(cfg, 0, nil)
+	store, closing, err := openStore(cfg, 0, nil)
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func removeAll(cmd *cobra.Command, docs topicconfig.Documents, doc config.Docume
 // leftByRemoval returns the intakes that no scanner serves after a topic is removed. Its
 // document has one, and the document in force may have another.
 func leftByRemoval(ctx context.Context, cfg *config.Config, docs topicconfig.Documents, doc config.Document,
-	topic *shard.Topic) ([]config.LeftIntake, error) {
+	topic *shard.Topic) ([]topicconfig.LeftIntake, error) {
 	kept, err := topic.Document(ctx)
 	if err != nil {
 		return nil, err
@@ -147,11 +148,11 @@ func leftByRemoval(ctx context.Context, cfg *config.Config, docs topicconfig.Doc
 	}
 	delete(others, topic.Name())
 	inForce := config.ParseDocument(topic.Name(), kept, 0)
-	return config.LeftIntakes([]config.Topic{doc.Topic, inForce.Topic}, others), nil
+	return topicconfig.LeftIntakes([]config.Topic{doc.Topic, inForce.Topic}, others), nil
 }
 
 // printLeft says which intakes no scanner serves after the removal, and how to unbind them.
-func (f removeFlags) printLeft(cmd *cobra.Command, cfg *config.Config, topic string, left []config.LeftIntake) {
+func (f removeFlags) printLeft(cmd *cobra.Command, cfg *config.Config, topic string, left []topicconfig.LeftIntake) {
 	for _, l := range left {
 		advice := "let its publishers stop first, then unbind it: --unbind-intake, or " +
 			topicconfig.UnbindCommand(l, vhost(cfg))
@@ -230,7 +231,7 @@ func (w topicWork) unbindOld(cmd *cobra.Command, topic string) error {
 
 // brokerOf returns the settings of a connection to the configured RabbitMQ.
 func brokerOf(cfg *config.Config) (forward.Config, error) {
-	secure, err := cfg.RabbitMQ.TLS.Config()
+	secure, err := connect.ReadTLS(cfg.RabbitMQ.TLS)
 	if err != nil {
 		return forward.Config{}, fmt.Errorf("rabbitmq.tls: %w", err)
 	}
@@ -241,7 +242,7 @@ func brokerOf(cfg *config.Config) (forward.Config, error) {
 }
 
 // unbind removes bindings at the configured RabbitMQ.
-func unbind(ctx context.Context, cfg *config.Config, left []config.Binding) error {
+func unbind(ctx context.Context, cfg *config.Config, left []topicconfig.Binding) error {
 	if len(left) == 0 {
 		return nil
 	}
@@ -258,7 +259,7 @@ func unbind(ctx context.Context, cfg *config.Config, left []config.Binding) erro
 
 // unbindIntakes removes the bindings of left intakes at the configured RabbitMQ, once no
 // scanner serves them. If that fails, the error has the command that does it.
-func unbindIntakes(cmd *cobra.Command, cfg *config.Config, topic string, left []config.LeftIntake) error {
+func unbindIntakes(cmd *cobra.Command, cfg *config.Config, topic string, left []topicconfig.LeftIntake) error {
 	if len(left) == 0 {
 		return nil
 	}

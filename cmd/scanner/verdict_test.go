@@ -10,7 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // member registers a scanner in the fleet that reports what the test sets.
@@ -23,7 +23,7 @@ func (o *operator) member(name string) (says *atomic.Pointer[balance.Member]) {
 		Describe: func() balance.Member { m := *says.Load(); m.Instance = name; return m },
 		Advice:   func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
 	})
-	wait.Background(o.t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })
+	check.Background(o.t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })
 	o.heard(name, func(balance.Member) bool { return true })
 	return says
 }
@@ -31,7 +31,7 @@ func (o *operator) member(name string) (says *atomic.Pointer[balance.Member]) {
 // heard waits until the fleet has seen a member's current report.
 func (o *operator) heard(name string, that func(balance.Member) bool) {
 	o.t.Helper()
-	wait.For(o.t, name+" to be heard", func() bool {
+	check.Until(o.t, name+" to be heard", func() bool {
 		members, err := balance.Members(o.t.Context(), o.store)
 		if err != nil {
 			o.t.Fatal(err)

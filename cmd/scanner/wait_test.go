@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // newConsulOperator returns an operator whose topics are in Consul.
@@ -19,27 +19,27 @@ func newConsulOperator(t *testing.T) *operator {
 }
 
 // begin starts a verb in the background; its exit code comes when it ends, or ctx ends it.
-func (o *operator) begin(ctx context.Context, told *wait.Log, args ...string) <-chan int {
+func (o *operator) begin(ctx context.Context, told *check.Log, args ...string) <-chan int {
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, append(args, "--config", o.config), told, told) }()
 	return ended
 }
 
 // setAndWait begins a change while no scanner runs.
-func (o *operator) setAndWait(ctx context.Context, shards int, more ...string) (*wait.Log, <-chan int) {
+func (o *operator) setAndWait(ctx context.Context, shards int, more ...string) (*check.Log, <-chan int) {
 	o.t.Helper()
-	told := &wait.Log{}
+	told := &check.Log{}
 	args := append([]string{"topic", "set", "orders", fmt.Sprintf("shards=%d", shards), "--wait"}, more...)
 	ended := o.begin(ctx, told, args...)
-	wait.For(o.t, "it to say that no scanner runs",
+	check.Until(o.t, "it to say that no scanner runs",
 		func() bool { return strings.Contains(told.String(), "topic orders: no scanner runs") })
 	return told, ended
 }
 
 // fails waits for the exit code of a failure, and checks parts of the output.
-func (o *operator) fails(told *wait.Log, ended <-chan int, parts ...string) {
+func (o *operator) fails(told *check.Log, ended <-chan int, parts ...string) {
 	o.t.Helper()
-	if got := wait.Receive(o.t, "topic set --wait to end", ended); got != cli.Failed {
+	if got := check.Receive(o.t, "topic set --wait to end", ended); got != cli.Failed {
 		o.t.Errorf("code %d, want %d", got, cli.Failed)
 	}
 	for _, part := range parts {

@@ -21,10 +21,10 @@ import (
 	"github.com/duefleet/duefleet/consumer"
 	"github.com/duefleet/duefleet/examples/internal/app"
 	"github.com/duefleet/duefleet/examples/internal/apptest"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -151,7 +151,7 @@ type reply struct {
 // ask repeats a request until the service listens and Redis answers in time.
 func (s *shop) ask(path, body string) (r reply) {
 	s.t.Helper()
-	wait.For(s.t, "an answer to "+path, func() bool {
+	check.Until(s.t, "an answer to "+path, func() bool {
 		var err error
 		r, err = send(s.t.Context(), s.url+path, body)
 		return err == nil && r.status != http.StatusServiceUnavailable

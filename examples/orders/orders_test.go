@@ -11,8 +11,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestAnUnpaidOrderIsCancelledAndAPaidOneIsNot(t *testing.T) {
@@ -68,7 +68,7 @@ func TestACrashBetweenScheduleAndCommitLeavesNothing(t *testing.T) {
 			FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&cut)
 		return err == nil && cut && s.story.Payload("o-1") == stepCancel
 	})
-	if r := wait.Receive(t, "the answer", crashed); r.status < http.StatusInternalServerError {
+	if r := check.Receive(t, "the answer", crashed); r.status < http.StatusInternalServerError {
 		t.Errorf("it answers %+v", r)
 	}
 	if err := tx.Rollback(); err != nil {
@@ -133,7 +133,7 @@ func TestWithoutRedisNoOrderIsPlaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := disposition(t, options)
-	check := func(path, body string, status int, says string) {
+	expect := func(path, body string, status int, says string) {
 		t.Helper()
 		r, err := send(t.Context(), url+path, body)
 		if err != nil || r.status != status || !strings.Contains(r.order.State+r.says, says) {
@@ -141,12 +141,12 @@ func TestWithoutRedisNoOrderIsPlaced(t *testing.T) {
 		}
 	}
 	const first, second = `{"id":"o-1","mail":"ann@example.org"}`, `{"id":"o-2","mail":"ann@example.org"}`
-	check("/orders", first, http.StatusOK, "unpaid")
-	check("/orders", first, http.StatusOK, "unpaid")
-	check("/orders", `{"id":"o-1","mail":"bob@example.org"}`, http.StatusConflict, "another order's")
-	check("/orders", `{"id":"`+strings.Repeat("x", task.MaxID+1)+`"}`, http.StatusBadRequest, "id")
-	check("/orders", `{"id"`, http.StatusBadRequest, "EOF")
-	check("/orders/o-2/pay", "", http.StatusNotFound, "no such order")
+	expect("/orders", first, http.StatusOK, "unpaid")
+	expect("/orders", first, http.StatusOK, "unpaid")
+	expect("/orders", `{"id":"o-1","mail":"bob@example.org"}`, http.StatusConflict, "another order's")
+	expect("/orders", `{"id":"`+strings.Repeat("x", task.MaxID+1)+`"}`, http.StatusBadRequest, "id")
+	expect("/orders", `{"id"`, http.StatusBadRequest, "EOF")
+	expect("/orders/o-2/pay", "", http.StatusNotFound, "no such order")
 
 	for _, away := range []struct{ begin, end func() error }{
 		{server.Pause, server.Resume},
@@ -156,23 +156,23 @@ func TestWithoutRedisNoOrderIsPlaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		check("/orders", second, http.StatusServiceUnavailable, "repeat the request with the same ID")
-		if took := time.Since(began); took > wait.Hang/2 {
+		expect("/orders", second, http.StatusServiceUnavailable, "repeat the request with the same ID")
+		if took := time.Since(began); took > check.Hang/2 {
 			t.Errorf("it took %s", took)
 		}
-		check("/orders", first, http.StatusOK, "unpaid") // a repeat needs no Redis
+		expect("/orders", first, http.StatusOK, "unpaid") // a repeat needs no Redis
 		if err := away.end(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wait.For(t, "the repeat to place the order", func() bool {
+	check.Until(t, "the repeat to place the order", func() bool {
 		r, err := send(t.Context(), url+"/orders", second)
 		return err == nil && r.status == http.StatusOK && r.order.State == "unpaid"
 	})
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	check("/orders/o-2/pay", "", http.StatusOK, "paid")
+	expect("/orders/o-2/pay", "", http.StatusOK, "paid")
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}

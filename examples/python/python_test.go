@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 var programs fleet.Binaries
@@ -24,12 +23,12 @@ func TestMain(m *testing.M) { os.Exit(fleet.RunTests(m, fleet.BuildConfig{}, &pr
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	interpreter, url := servertest.Python(t, "pika"), startFleet(t)
-	wait.For(t, "the intake", func() bool { return consumers(t, url, "duefleet.orders.intake") > 0 })
-	wait.For(t, "the topic's queue", func() bool { return consumers(t, url, "orders.due") == 0 })
+	check.Until(t, "the intake", func() bool { return consumers(t, url, "duefleet.orders.intake") > 0 })
+	check.Until(t, "the topic's queue", func() bool { return consumers(t, url, "orders.due") == 0 })
 	channel := servertest.Channel(t, url)
 	arrived, err := channel.Consume("orders.due", "", true, false, false, false, nil)
 	check.OK(t, err)
-	cmd := exec.CommandContext(wait.Context(t), interpreter, "orders.py")
+	cmd := exec.CommandContext(check.Context(t), interpreter, "orders.py")
 	cmd.Env = append(os.Environ(), "AMQP_URL="+url)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -46,7 +45,7 @@ func TestOrders(t *testing.T) {
 		!strings.HasPrefix(lines[4], "refused: ") {
 		t.Errorf("the program printed\n%s", out)
 	}
-	first := wait.Receive(t, "the task that is due", arrived)
+	first := check.Receive(t, "the task that is due", arrived)
 	check.Equal(t, "the task that is due", first.MessageId+" "+string(first.Body), `order-3 {"id":"order-3"}`)
 }
 
@@ -75,7 +74,7 @@ func startFleet(t *testing.T) string {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
 	check.OK(t, fleet.WriteConfig(config, settings.Document()))
-	s, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: config, Dir: dir})
+	s, err := fleet.StartScanner(check.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: config, Dir: dir})
 	check.OK(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -17,7 +18,7 @@ type DataLoss struct {
 	// the data that they expect.
 	Expected []string
 	// Found is the identity of the data that is there; zero if it has none.
-	Found shard.Identity
+	Found registry.Identity
 }
 
 // ErrNoScanner: no scanner runs, so nobody says which data is expected.
@@ -33,7 +34,7 @@ func ReadDataLoss(ctx context.Context, store *shard.Store) (loss DataLoss, err e
 	if len(balance.Live(members)) == 0 {
 		return loss, ErrNoScanner
 	}
-	if loss.Found, err = store.Identity(ctx); err != nil {
+	if loss.Found, err = store.Registry().Identity(ctx); err != nil {
 		return loss, err
 	}
 	for _, p := range balance.Problems(members) {
@@ -50,11 +51,11 @@ func ReadDataLoss(ctx context.Context, store *shard.Store) (loss DataLoss, err e
 // Accept gives up the expected data for the data that is there, which gets an identity if
 // it has none. Scanners expect that identity from then on. Accept returns it.
 func (l DataLoss) Accept(ctx context.Context, store *shard.Store) (string, error) {
-	accepted := shard.Identity{ID: l.Found.ID, Replaces: slices.Concat(l.Found.Replaces, l.Expected)}
+	accepted := registry.Identity{ID: l.Found.ID, Replaces: slices.Concat(l.Found.Replaces, l.Expected)}
 	if accepted.ID == "" {
 		accepted.ID = rand.Text()
 	}
-	done, err := store.AcceptIdentity(ctx, l.Found, accepted)
+	done, err := store.Registry().AcceptIdentity(ctx, l.Found, accepted)
 	if err == nil && !done {
 		err = errors.New("the data in redis was replaced meanwhile; nothing was written, try again")
 	}

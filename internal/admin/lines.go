@@ -15,6 +15,8 @@ type TaskLine struct {
 	Topic string     `json:"topic"`
 	ID    string     `json:"id"`
 	State task.State `json:"state"`
+	// Group is absent if the task is in none.
+	Group string `json:"group,omitempty"`
 	// Due and Scheduled are absent if the record can't be read.
 	Due         string `json:"due,omitempty"`
 	DueMs       int64  `json:"due_ms,omitempty"`
@@ -39,7 +41,7 @@ type TaskLine struct {
 // NewTaskLine returns the line of a task at the present time.
 func NewTaskLine(l Listed, now time.Time) TaskLine {
 	return TaskLine{
-		Topic: l.Topic, ID: l.ID, State: l.State,
+		Topic: l.Topic, ID: l.ID, State: l.State, Group: l.Group,
 		Due: duetime.Text(l.Due), DueMs: duetime.Millis(l.Due),
 		Scheduled: duetime.Text(l.Scheduled), ScheduledMs: duetime.Millis(l.Scheduled),
 		NextAttempt: duetime.Text(l.Next), NextAttemptMs: duetime.Millis(l.Next),
@@ -52,6 +54,8 @@ func NewTaskLine(l Listed, now time.Time) TaskLine {
 type ParkedLine struct {
 	Topic string `json:"topic"`
 	ID    string `json:"id"`
+	// Group is absent if the task is in none.
+	Group string `json:"group,omitempty"`
 	Due   string `json:"due,omitempty"`
 	DueMs int64  `json:"due_ms"`
 	// FirstDue is absent if the record can't be read. Due is the time of the last retry.
@@ -72,7 +76,7 @@ type ParkedLine struct {
 // NewParkedLine returns the line of a parked task.
 func NewParkedLine(r shard.Record) ParkedLine {
 	return ParkedLine{
-		Topic: r.Topic, ID: r.ID, Attempts: max(r.Attempt-1, 0), Bytes: r.PayloadBytes, Reason: r.Reason,
+		Topic: r.Topic, ID: r.ID, Group: r.Group, Attempts: max(r.Attempt-1, 0), Bytes: r.PayloadBytes, Reason: r.Reason,
 		Due: duetime.Text(r.Due), DueMs: duetime.Millis(r.Due),
 		FirstDue: duetime.Text(r.FirstDue), FirstDueMs: duetime.Millis(r.FirstDue),
 		ParkedAt: duetime.Text(r.ReasonAt), ParkedAtMs: duetime.Millis(r.ReasonAt),

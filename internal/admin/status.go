@@ -14,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -28,7 +29,7 @@ type Status struct {
 	Topics   []TopicStatus     `json:"topics"`
 	Fleet    []balance.Member  `json:"fleet"`
 
-	replicas []shard.Replica // servers that take no writes; empty while scanners live
+	replicas []registry.Replica // servers that take no writes; empty while scanners live
 }
 
 // TopicStatus is the status of one topic.
@@ -117,13 +118,17 @@ type Reader struct {
 	// OrphansEvery is how often it counts a topic's orphaned tasks: at most once in this
 	// time, and with 0 at each reading. The count looks at all MaxShards shards.
 	OrphansEvery time.Duration
-	// OrphansIn spreads the counts of all topics over as many readings; 0 counts at once. A
-	// topic whose turn has not come keeps its last count, or none.
+	// OrphansIn spreads the counts of all topics over as many readings. A topic whose turn has
+	// not come keeps its last count, or none. 0 counts at once, and counts none of more than
+	// orphansMost topics.
 	OrphansIn int
 
 	orphans map[string]orphans
 	turns   int // topics that this reading may still count
 }
+
+// orphansMost is how many topics may be asked for orphaned tasks at once. Each takes Redis a ms.
+const orphansMost = 100
 
 // orphans is a count of a topic's orphaned tasks.
 type orphans struct {
@@ -155,8 +160,11 @@ func (r *Reader) Read(ctx context.Context, topic string) (Status, error) {
 	}
 	s.Topics = []TopicStatus{}
 	r.turns = len(names)
-	if r.OrphansIn > 0 {
+	switch {
+	case r.OrphansIn > 0:
 		r.turns = (len(names) + r.OrphansIn - 1) / r.OrphansIn
+	case len(names) > orphansMost:
+		r.turns = 0
 	}
 	for _, name := range names {
 		t, err := r.readTopic(ctx, r.Store.Topic(name), slices.Contains(known, name))
@@ -177,7 +185,7 @@ func (r *Reader) Read(ctx context.Context, topic string) (Status, error) {
 	}
 	maps.DeleteFunc(r.orphans, func(name string, _ orphans) bool { return !slices.Contains(known, name) })
 	if len(balance.Live(s.Fleet)) == 0 { // perhaps because no scanner can write
-		if s.replicas, err = r.Store.Replicas(ctx); err != nil && !shard.Definite(err) {
+		if s.replicas, err = r.Store.Registry().Replicas(ctx); err != nil && !shard.Definite(err) {
 			return s, err
 		}
 	}

@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,24 @@ func TestAReaderCountsOrphansNowAndThen(t *testing.T) {
 	reader.OrphansEvery = 0
 	if got := orphaned(); before != 0 || kept != 0 || changed != 1 || got != 1 {
 		t.Errorf("%d, then %d, %d after a change, and %d", before, kept, changed, got)
+	}
+}
+
+// TestAStatusOfManyTopicsCountsNoOrphans: only one of a topic that is named does.
+func TestAStatusOfManyTopicsCountsNoOrphans(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	r.Serve(t, 4)
+	check.OK(t, r.Client.ZAdd(t.Context(), r.Prefix+":due:{orders:4000}", redis.Z{Score: 1, Member: "stray"}).Err())
+	for i := range orphansMost {
+		_, err := r.Store.Topic(fmt.Sprint("topic-", i)).Ensure(t.Context(), 1)
+		check.OK(t, err)
+	}
+	for topic, want := range map[string]int64{"": 0, "orders": 1} {
+		s, err := ReadStatus(t.Context(), r.Store, topic)
+		check.OK(t, err)
+		at := slices.IndexFunc(s.Topics, func(s TopicStatus) bool { return s.Topic == "orders" })
+		check.Equal(t, "orphaned tasks with topic "+topic, s.Topics[at].Orphans, want)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -38,6 +39,8 @@ type Tasks struct {
 	DueAfter, DueBefore time.Time
 	// Prefix selects IDs that begin with it.
 	Prefix string
+	// Group selects the tasks of a group, by its index. The shards aren't read.
+	Group string
 	// Limit, if positive, is the largest number of tasks listed. Tasks that are tried or
 	// given back first come first, parked tasks last.
 	Limit int
@@ -74,6 +77,9 @@ func (t Tasks) Each(ctx context.Context, yield func(Listed) bool) error {
 // walk starts again if the placement changed meanwhile. So it finds tasks that moved to a
 // new shard or to one already visited.
 func (t Tasks) walk(ctx context.Context, yield func(Listed) bool) error {
+	if t.Group != "" {
+		return t.walkGroup(ctx, yield)
+	}
 	placement, err := t.Topic.Placement(ctx)
 	if err != nil {
 		return err
@@ -92,6 +98,23 @@ func (t Tasks) walk(ctx context.Context, yield func(Listed) bool) error {
 			return left
 		}
 		placement = now
+	}
+}
+
+// walkGroup calls yield with the selected tasks of a group.
+func (t Tasks) walkGroup(ctx context.Context, yield func(Listed) bool) error {
+	group := router.New(t.Topic.Store()).Topic(t.Topic.Name()).Group(t.Group)
+	for {
+		page, err := group.Next(ctx)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, s := range page {
+			s.ContentType, s.Headers, s.Payload = "", nil, nil
+			if l := newListed(s); t.asked(l) && !yield(l) {
+				return nil
+			}
+		}
 	}
 }
 

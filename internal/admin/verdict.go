@@ -101,7 +101,7 @@ func (v Verdict) share(n int) string {
 // report every second; a killed scanner counts as live for 3 s.
 const Patience = 6 * time.Second
 
-// Fleet asks Redis about the scanners that share it. It implements topicdocs.Fleet.
+// Fleet asks Redis about the scanners that share it. It implements topicconfig.Fleet.
 type Fleet struct{ Store *shard.Store }
 
 // Await reads verdicts on a topic's document written at index until one is final, ctx ends,
@@ -136,7 +136,7 @@ func (f Fleet) Await(ctx context.Context, topic string, index uint64, until time
 	}
 }
 
-// Applied implements topicdocs.Fleet.
+// Applied implements topicconfig.Fleet.
 func (f Fleet) Applied(ctx context.Context, topic string, index uint64) (why string, err error) {
 	v, err := f.Await(ctx, topic, index, time.Time{})
 	if err == nil && (v.Applied == 0 || v.Applied < v.Live+v.Elsewhere) {
@@ -145,12 +145,12 @@ func (f Fleet) Applied(ctx context.Context, topic string, index uint64) (why str
 	return why, err
 }
 
-// InForce implements topicdocs.Fleet.
+// InForce implements topicconfig.Fleet.
 func (f Fleet) InForce(ctx context.Context, topic string) ([]byte, error) {
 	return f.Store.Topic(topic).Document(ctx)
 }
 
-// Older implements topicdocs.Fleet.
+// Older implements topicconfig.Fleet.
 func (f Fleet) Older(ctx context.Context, format int) (now time.Time, names []string, err error) {
 	ms, err := f.Store.Now(ctx)
 	if err != nil {

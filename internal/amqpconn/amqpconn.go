@@ -1,5 +1,6 @@
-// Package amqpconn opens connections to RabbitMQ for scanners and consumers: TCP, TLS and
-// the login. Below the library, internal/amqpframe replaces what the library can't read.
+// Package amqpconn opens and closes connections to RabbitMQ for scanners, consumers and
+// doctor. It bounds how long a silent server can hold up a caller. Below the library,
+// internal/amqpframe replaces what the library can't read.
 package amqpconn
 
 import (
@@ -28,13 +29,16 @@ const (
 type Config struct {
 	// Product and Name are shown in RabbitMQ's list of connections. "" for none.
 	Product, Name string
-	// Timeout bounds the whole of Dial. A URL's connection_timeout wins. Defaults to 10s.
+	// Timeout bounds the whole of Connect. A URL's connection_timeout wins. Defaults to 10s.
 	Timeout time.Duration
 	// Heartbeat is the interval to ask the server for, in whole seconds. A URL's heartbeat
 	// wins. Defaults to 10s.
 	Heartbeat time.Duration
 	// Transport returns the connection to use in place of stream, which is raw or TLS above
-	// it. It is called once both are there. Closing raw never blocks.
+	// it. It is called once both are there. Closing raw never blocks. Defaults to stream.
+	// internal/forward sets a deadline for each write with it: under an alarm, RabbitMQ
+	// stops reading from connections that publish. A consumer publishes nothing, and doctor
+	// cuts a connection when its time is over. So neither needs a deadline.
 	Transport func(stream, raw net.Conn) net.Conn
 }
 
@@ -47,10 +51,10 @@ func (e *LoginError) Error() string { return e.cause.Error() }
 // Unwrap returns the server's *amqp.Error.
 func (e *LoginError) Unwrap() error { return e.cause }
 
-// Dial opens a connection. The end of ctx ends a Dial that isn't ready, and nothing later.
-// It doesn't use amqp.DialConfig, which can't be ended, and whose TLS would be above the
-// transport. The error is a *LoginError if the server refuses the user.
-func (s *Server) Dial(ctx context.Context, cfg Config) (*amqp.Connection, error) {
+// Connect opens a connection. The end of ctx ends a Connect that isn't ready, and nothing
+// later. It doesn't use amqp.DialConfig, which can't be ended, and whose TLS would be above
+// the transport. The error is a *LoginError if the server refuses the user.
+func (s *Server) Connect(ctx context.Context, cfg Config) (*Conn, error) {
 	timeout := cmp.Or(s.timeout, cfg.Timeout, defaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -68,7 +72,10 @@ func (s *Server) Dial(ctx context.Context, cfg Config) (*amqp.Connection, error)
 		// The library reports a connection that the context cut as a wrong vhost.
 		return nil, fmt.Errorf("open %s within %v: %w", s.Addr, timeout, ctx.Err())
 	}
-	return opened, err
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{AMQP: opened, Server: s, raw: raw}, nil
 }
 
 func (s *Server) open(ctx context.Context, raw net.Conn, cfg Config) (*amqp.Connection, error) {

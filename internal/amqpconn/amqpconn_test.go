@@ -4,17 +4,25 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 // TestARefusedLoginHasTheServersWords, which RabbitMQ sends only to a client that asks for
 // them. All mechanisms ask.
@@ -26,7 +34,7 @@ func TestARefusedLoginHasTheServersWords(t *testing.T) {
 		u.User = url.UserPassword("guest", "sesame")
 		s, err := amqpconn.Parse(u.String(), nil)
 		check.OK(t, err)
-		_, err = s.Dial(wait.Context(t), amqpconn.Config{})
+		_, err = s.Dial(check.Context(t), amqpconn.Config{})
 		if !errors.As(err, new(*amqpconn.LoginError)) || !strings.Contains(err.Error(), "Login was refused") ||
 			strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%q: got %v", mechanism, err)
@@ -34,7 +42,7 @@ func TestARefusedLoginHasTheServersWords(t *testing.T) {
 		u.User = url.UserPassword("guest", "guest")
 		s, err = amqpconn.Parse(u.String(), nil)
 		check.OK(t, err)
-		conn, err := s.Dial(wait.Context(t), amqpconn.Config{Name: "right"})
+		conn, err := s.Dial(check.Context(t), amqpconn.Config{Name: "right"})
 		check.OK(t, err)
 		check.OK(t, conn.Close())
 	}
@@ -46,51 +54,80 @@ func TestASilentEndOfTheLoginIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	server, err := url.Parse(servertest.RabbitMQ(t))
 	check.OK(t, err)
-	s, err := amqpconn.Parse("amqp://guest:guest@"+passing(t, server.Host, 8)+"/", nil)
+	proxy := faults.Proxy(t, faults.Local, server.Host)
+	const header = 8 // bytes that a client sends before the login
+	faults.Toxic(t, proxy, "stops", "limit_data", "upstream", map[string]any{"bytes": header + 1})
+	s, err := amqpconn.Parse("amqp://guest:guest@"+proxy.Listen+"/", nil)
 	check.OK(t, err)
-	if _, err = s.Dial(wait.Context(t), amqpconn.Config{}); err == nil || errors.As(err, new(*amqpconn.LoginError)) ||
+	if _, err = s.Dial(check.Context(t), amqpconn.Config{}); err == nil || errors.As(err, new(*amqpconn.LoginError)) ||
 		!strings.Contains(err.Error(), "closed the connection during the login") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// passing returns the address of a proxy that ends a connection after the client has sent
-// more than that many bytes.
-func passing(t *testing.T, target string, most int) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// TestCloseEndsAtASilentServer: what hangs ends once the connection is cut.
+func TestCloseEndsAtASilentServer(t *testing.T) {
+	t.Parallel()
+	server, err := url.Parse(servertest.RabbitMQ(t))
 	check.OK(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	wait.Background(t, "the proxy", func(context.Context) error {
-		client, err := listener.Accept()
-		if err != nil {
-			return nil //nolint:nilerr // the test is over
+	proxy := faults.Proxy(t, faults.Local, server.Host)
+	server.Host = proxy.Listen
+	s, err := amqpconn.Parse(server.String(), nil)
+	check.OK(t, err)
+	conn, err := s.Connect(check.Context(t), amqpconn.Config{})
+	check.OK(t, err)
+	faults.Toxic(t, proxy, "silent", "timeout", "downstream", map[string]any{"timeout": 0})
+	asked := make(chan error, 1)
+	if amqpconn.Within(time.Millisecond, func() {
+		_, err := conn.AMQP.Channel()
+		asked <- err
+	}) {
+		t.Error("a silent server answered")
+	}
+	conn.Close(time.Millisecond)
+	if err := check.Receive(t, "the end of the request", asked); err == nil {
+		t.Error("a channel of a connection that was cut")
+	}
+}
+
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := amqpconn.NewOutage()
+		if o.Over() != 0 || !o.Failed() || o.Failed() {
+			t.Error("an outage begins once, with the first failure")
 		}
-		defer client.Close()
-		server, err := net.Dial("tcp", target)
-		if err != nil {
-			return err
+		for range 20 { // the pauses grow
+			o.Pause()
 		}
-		defer server.Close()
-		p := make([]byte, most)
-		if _, err := client.Read(p); err != nil {
-			return err
+		time.Sleep(time.Minute)
+		if got := o.Over(); got != time.Minute {
+			t.Errorf("it lasted %v, want 1m", got)
 		}
-		if _, err := server.Write(p); err != nil {
-			return err
+		time.Sleep(amqpconn.PauseMax + 1)
+		if !o.Failed() {
+			t.Error("another outage doesn't begin")
 		}
-		start := make([]byte, 64<<10)
-		n, err := server.Read(start)
-		if err != nil {
-			return err
+		if got := o.Pause(); got > amqpconn.PauseMin {
+			t.Errorf("a pause of %v after a connection that lasted, want at most %v", got, amqpconn.PauseMin)
 		}
-		if _, err := client.Write(start[:n]); err != nil {
-			return err
-		}
-		_, err = client.Read(p)
-		return err
 	})
-	return listener.Addr().String()
+}
+
+func TestErrorsInBrief(t *testing.T) {
+	t.Parallel()
+	missing := fmt.Errorf("declare: %w", &amqp.Error{Code: amqp.NotFound, Reason: "NOT_FOUND - no queue"})
+	for want, err := range map[string]error{"404 NOT_FOUND - no queue": missing, "EOF": io.EOF} {
+		if got := amqpconn.Brief(err); got.Error() != want || !errors.Is(got, err) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if got := amqpconn.Refused(amqpconn.Brief(err), amqp.NotFound); got != (want != "EOF") {
+			t.Errorf("%v: refused %v", err, got)
+		}
+	}
+	if amqpconn.Refused(missing, amqp.AccessRefused) || amqpconn.Refused(nil, amqp.NotFound) {
+		t.Error("another code counts")
+	}
 }
 
 // TestDialEndsWithItsTime, at a server that never answers, with TLS too.
@@ -102,7 +139,7 @@ func TestDialEndsWithItsTime(t *testing.T) {
 	for _, scheme := range []string{"amqp", "amqps"} {
 		s, err := amqpconn.Parse(scheme+"://u:secret@"+listener.Addr().String()+"/", nil)
 		check.OK(t, err)
-		_, err = s.Dial(wait.Context(t), amqpconn.Config{Timeout: time.Millisecond})
+		_, err = s.Dial(check.Context(t), amqpconn.Config{Timeout: time.Millisecond})
 		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: got %v", scheme, err)
 		}

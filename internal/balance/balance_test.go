@@ -2,10 +2,15 @@ package balance
 
 import (
 	"math"
+	"os"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 func TestTicketsCoverEveryShardWithOneWorkerToSpare(t *testing.T) {
 	t.Parallel()
@@ -50,8 +55,8 @@ func TestConsecutiveTicketsAreConsecutiveShards(t *testing.T) {
 		for _, n := range []int{1, 3, 8, 20} {
 			seen := map[int]bool{}
 			for at := int64(0); len(seen) < 8; at += int64(n) {
-				for i, s := range shardsOf(first+at, n, 8) {
-					if want := shardsOf(first, 1, 8)[0] + int(at) + i; s != want%8 {
+				for i, s := range Shards(first+at, n, 8) {
+					if want := Shards(first, 1, 8)[0] + int(at) + i; s != want%8 {
 						t.Fatalf("tickets from %d: the one after %d is shard %d, want %d", first, at+int64(i), s, want%8)
 					}
 					seen[s] = true
@@ -64,7 +69,7 @@ func TestConsecutiveTicketsAreConsecutiveShards(t *testing.T) {
 func TestMoreTicketsThanShardsAreEachShardOnce(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}
-	for _, s := range shardsOf(5, 66, 3) {
+	for _, s := range Shards(5, 66, 3) {
 		if seen[s] {
 			t.Errorf("shard %d twice", s)
 		}

@@ -53,7 +53,7 @@ const endWithin = 5 * time.Second
 func Audited(ctx context.Context, store *shard.Store, e Entry, do func() (Counts, error)) (Counts, error) {
 	id := OpText(shard.NewOp())
 	e.State, e.Counts, e.Error = Started, nil, ""
-	if err := store.BeginAudit(ctx, id, e.note()); err != nil {
+	if err := store.Registry().BeginAudit(ctx, id, e.note()); err != nil {
 		if shard.Denied(err) {
 			err = fmt.Errorf("%w; give the user the rights of deploy/redis/operator.acl, which has the key *:audit since "+
 				"0.2.0", err)
@@ -67,7 +67,7 @@ func Audited(ctx context.Context, store *shard.Store, e Entry, do func() (Counts
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
-	return n, errors.Join(err, store.EndAudit(ctx, id, e.note()))
+	return n, errors.Join(err, store.Registry().EndAudit(ctx, id, e.note()))
 }
 
 func (e Entry) note() string {
@@ -96,7 +96,7 @@ func shortened(text string) string {
 // Audit returns the entries of a topic, or all if topic is "", the newest first. An entry
 // that a newer duefleet wrote in another form has only its times.
 func Audit(ctx context.Context, store *shard.Store, topic string) ([]Entry, error) {
-	all, err := store.Audit(ctx)
+	all, err := store.Registry().Audit(ctx)
 	entries := make([]Entry, 0, len(all))
 	for _, a := range all {
 		var e Entry

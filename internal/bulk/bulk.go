@@ -75,7 +75,7 @@ const (
 
 // Run changes the selected tasks, and calls progress, if not nil, after each batch. A task
 // is changed once at most, and only the version that the filter saw. Cancel removes the
-// version that is stored when it comes.
+// version that is stored when it comes, if that is in Filter.Group.
 //
 // Run may be interrupted at any time. The same call again goes on: what was changed is
 // skipped or isn't selected. If Redis can't be reached, Run ends with task.ErrUnavailable
@@ -128,6 +128,7 @@ var errFull = errors.New("the limit is reached")
 type work struct {
 	Change
 	router   *router.Router
+	group    string // of the tasks, which Cancel checks; "": any
 	progress func(Counts)
 	began    time.Time
 	now      time.Time // Redis's, a moment ago
@@ -155,7 +156,9 @@ func (w *work) through(ctx context.Context, f Filter, each func(context.Context,
 	if len(f.IDs) > 0 {
 		return w.named(ctx, f.IDs, each)
 	}
-	tasks := admin.Tasks{Topic: w.Topic, State: f.State, Prefix: f.Prefix, DueAfter: f.DueAfter, DueBefore: f.DueBefore}
+	w.group = f.Group
+	tasks := admin.Tasks{Topic: w.Topic, State: f.State, Prefix: f.Prefix, Group: f.Group, DueAfter: f.DueAfter,
+		DueBefore: f.DueBefore}
 	var ended error
 	err := tasks.Each(ctx, func(l admin.Listed) bool {
 		ended = each(ctx, l.Stored)
@@ -290,7 +293,7 @@ func (w *work) change(ctx context.Context, some []shard.Stored) []error {
 		for i, s := range some {
 			ids[i] = s.ID
 		}
-		return w.router.CancelMany(ctx, ids, task.DefaultMaxPayload)
+		return w.router.CancelInGroup(ctx, ids, w.group, task.DefaultMaxPayload)
 	}
 	moves := make([]router.Retime, len(some))
 	for i, s := range some {

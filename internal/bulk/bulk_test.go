@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestARetryIsRunNow: one named, or many by their state. Each keeps its attempts, its reason
@@ -26,7 +25,7 @@ func TestARetryIsRunNow(t *testing.T) {
 	if one.Attempt != 2 || one.Reason != "no queue" || !one.Due.Equal(due) || one.Next.After(due.Add(time.Minute)) {
 		t.Errorf("one: %+v", one)
 	}
-	wait.For(t, "the estimate of Redis's clock to reach the new time", func() bool {
+	check.Until(t, "the estimate of Redis's clock to reach the new time", func() bool {
 		now, err := s.topic.Now(t.Context())
 		return err == nil && now >= one.Next.UnixMilli()
 	})

@@ -14,15 +14,16 @@ import (
 type Filter struct {
 	// IDs selects these tasks, and the other fields don't count.
 	IDs []string
-	// State, Prefix, DueAfter and DueBefore select as in admin.Tasks.
+	// State, Prefix, Group, DueAfter and DueBefore select as in admin.Tasks.
 	State               task.State
-	Prefix              string
+	Prefix, Group       string
 	DueAfter, DueBefore time.Time
 }
 
 // All reports whether the filter selects all tasks.
 func (f Filter) All() bool {
-	return len(f.IDs) == 0 && f.State == "" && f.Prefix == "" && f.DueAfter.IsZero() && f.DueBefore.IsZero()
+	return len(f.IDs) == 0 && f.State == "" && f.Prefix == "" && f.Group == "" && f.DueAfter.IsZero() &&
+		f.DueBefore.IsZero()
 }
 
 // String describes the filter, as in " in state retrying, due until 2026-12-01T10:00:00.000Z";
@@ -37,6 +38,9 @@ func (f Filter) String() string {
 	}
 	if f.Prefix != "" {
 		parts = append(parts, fmt.Sprintf(" with IDs that begin with %q", f.Prefix))
+	}
+	if f.Group != "" {
+		parts = append(parts, fmt.Sprintf(" of the group %q", f.Group))
 	}
 	if !f.DueAfter.IsZero() {
 		parts = append(parts, " due from "+duetime.Text(f.DueAfter))

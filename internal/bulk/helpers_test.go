@@ -2,6 +2,7 @@ package bulk
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -10,7 +11,10 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 // stock is a topic with tasks in each state.
 type stock struct {

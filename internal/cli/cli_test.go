@@ -2,11 +2,14 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/duefleet/duefleet/test/check"
 )
+
+func TestMain(m *testing.M) { os.Exit(check.Leaks(m)) }
 
 // TestIDsAreShownAsTheyAre: a plain ID stays as it is. Every other ID is a JSON string,
 // in which nothing can move a terminal's cursor or reverse its text.

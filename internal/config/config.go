@@ -30,7 +30,7 @@ type Config struct {
 	// Topics are the file's topics, by name. If Consul.Addr is set, Consul's topics are
 	// served instead.
 	Topics map[string]Topic
-	// SecretFiles are the files with secrets, private keys included; see Exposed.
+	// SecretFiles are the files with secrets, private keys included; see connect.Exposed.
 	SecretFiles []string
 }
 

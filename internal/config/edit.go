@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Change is one setting that differs. Old is empty if it was not set before, New if it is
@@ -35,6 +36,51 @@ func Effective(t Topic) map[string]string {
 		}
 	}
 	return all
+}
+
+// Given returns what a topic's document sets, by key, without defaults. Durations are texts.
+// It omits the unreadable parts of a broken document.
+func Given(name string, doc []byte) map[string]any {
+	all := readTopic(name, doc, &errorList{}).plain()
+	for key, value := range all {
+		if d, ok := value.(time.Duration); ok {
+			all[key] = showDuration(d)
+		}
+	}
+	return all
+}
+
+// Key is the key of a topic's setting, such as declare.queue. Words are the values that it
+// accepts; nil if they can't be listed.
+type Key struct {
+	Name  string
+	Words []string
+}
+
+// TopicKeys returns the keys of all settings of topics, in the order of a document.
+func TopicKeys() (all []Key) {
+	for _, f := range topicFields() {
+		all = append(all, Key{f.key, f.words})
+	}
+	return all
+}
+
+// Complete returns a topic as a document with all keys, even those with default values.
+// There are two exceptions. It omits the keys of a section that the topic lacks. It also
+// omits a text that is empty like its default, because scanners of an older version may
+// not know its key.
+func Complete(t Topic) []byte {
+	s := newSettings()
+	defaults := DefaultTopic("orders")
+	defaults.Declare, defaults.Intake = &Declare{}, newIntake("orders")
+	setDefaults(defaults.Declare)
+	for _, f := range topicFields() {
+		byDefault, _ := f.of(defaults)
+		if value, there := f.of(t); there && (value != "" || byDefault != "") {
+			s.values[f.key] = given{value: value}
+		}
+	}
+	return render(s)
 }
 
 // Edit applies assignments such as shards=8 and declare.queue=q to a topic's document. An

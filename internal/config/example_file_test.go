@@ -1,7 +1,6 @@
 package config
 
 import (
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -18,8 +17,6 @@ import (
 )
 
 const exampleFile = "../../config.example.yaml"
-
-var update = flag.Bool("update", false, "rewrite "+exampleFile)
 
 // exampleTopic returns the example's topic.
 func exampleTopic() Topic {
@@ -52,7 +49,7 @@ func TestExampleIsMadeOfTheFields(t *testing.T) {
 	e.text.WriteString(exampleTopics)
 	e.section(reflect.ValueOf(exampleTopic()), "    ")
 	made := e.text.String()
-	if *update {
+	if *check.Update {
 		check.OK(t, os.WriteFile(exampleFile, []byte(made), 0o644))
 	}
 	content, err := os.ReadFile(exampleFile)

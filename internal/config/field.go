@@ -19,6 +19,8 @@ import (
 //	         the zero value of its type
 //	check    the rule for a value, see ruleOf
 //	secret   the value is never shown, and may be the content of a file
+//	since    the Format of topics' documents that got it, see Newer; with "word=" in front
+//	         that is only so for this value
 type field struct {
 	// key is the dotted path within the document, as in redis.tls.ca_file.
 	key string
@@ -32,6 +34,10 @@ type field struct {
 	rule rule
 	// words are the values that it accepts; nil if they can't be listed.
 	words []string
+	// since is the Format that got the setting, 0 if scanners of all versions know it. With
+	// sinceWord only this value is newer. sinceKey is the newer section that has the field.
+	since               int
+	sinceWord, sinceKey string
 	// fileOf is the key whose value comes from this key's file: redis.password for the
 	// key redis.password_file. It is "" for other keys.
 	fileOf string
@@ -58,11 +64,23 @@ func fieldsOf(t reflect.Type, section string, path []int) table {
 			kind = kind.Elem()
 		}
 		if kind.Kind() == reflect.Struct {
-			all = append(all, fieldsOf(kind, key+".", at)...)
+			fields := fieldsOf(kind, key+".", at)
+			if since, _ := strconv.Atoi(part.Tag.Get("since")); since > 0 {
+				for i := range fields {
+					fields[i].since, fields[i].sinceKey = since, key
+				}
+			}
+			all = append(all, fields...)
 			continue
 		}
 		f := field{key: key, path: at, zero: reflect.Zero(kind).Interface(), byDefault: part.Tag.Get("default")}
 		f.rule = ruleOf(part.Tag.Get("check"), f.zero)
+		word, since, _ := strings.Cut(part.Tag.Get("since"), "=")
+		if since == "" {
+			word, since = "", word
+		}
+		f.sinceWord = word
+		f.since, _ = strconv.Atoi(since)
 		if words := strings.Split(part.Tag.Get("check"), "|"); len(words) > 1 {
 			f.words = words
 		} else if f.zero == any(false) {

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // watching runs a source's Watch for the time of the test.
 func watching(t *testing.T, s Source) <-chan Snapshot {
 	t.Helper()
 	snapshots := make(chan Snapshot, 1000)
-	wait.Background(t, "Watch", func(ctx context.Context) error {
+	check.Background(t, "Watch", func(ctx context.Context) error {
 		return s.Watch(ctx, func(s Snapshot) { snapshots <- s })
 	})
 	return snapshots
@@ -26,7 +25,7 @@ func watching(t *testing.T, s Source) <-chan Snapshot {
 // next returns the snapshot that must come.
 func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
 	t.Helper()
-	return wait.Receive(t, "a snapshot", snapshots)
+	return check.Receive(t, "a snapshot", snapshots)
 }
 
 // shardsOf returns topic a's number of shards.

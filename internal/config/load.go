@@ -1,6 +1,8 @@
 package config
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -157,21 +159,41 @@ func (s settings) overlaid(over settings) settings {
 
 // readSecrets sets each secret with a file to the file's content.
 func readSecrets(s settings, errs *errorList) {
-	table := configFields()
-	for _, fileField := range table {
+	for _, fileField := range configFields() {
 		g, ok := s.values[fileField.key]
 		if !ok || fileField.fileOf == "" {
 			continue
 		}
-		f, _ := table.find(fileField.fileOf)
-		value, problem := secretIn(f, g.value.(string))
-		if problem != "" {
-			errs.about(s, fileField.key, "%s", problem)
+		value, err := ReadSecret(fileField.fileOf, g.value.(string))
+		if err != nil {
+			errs.about(s, fileField.key, "%v", err)
 			continue
 		}
 		g.value = value
-		s.values[f.key] = g
+		s.values[fileField.fileOf] = g
 	}
+}
+
+// secretFiles returns the files with secrets, private keys included.
+func secretFiles(c Config, s settings) []string {
+	var all []string
+	for _, f := range configFields() {
+		if g, ok := s.values[f.key]; ok && f.fileOf != "" {
+			all = append(all, g.value.(string))
+		}
+	}
+	if c.Console.UsersFile != "" {
+		all = append(all, c.Console.UsersFile)
+	}
+	if c.Console.TLS.KeyFile != "" {
+		all = append(all, c.Console.TLS.KeyFile)
+	}
+	for _, t := range []TLS{c.Redis.TLS, c.RabbitMQ.TLS, c.Consul.TLS} {
+		if t.Enabled && t.KeyFile != "" {
+			all = append(all, t.KeyFile)
+		}
+	}
+	return all
 }
 
 // nameFiles records which secrets come from files, so that they can be read again later.
@@ -196,23 +218,27 @@ func (c *Config) fromFiles() map[string]*string {
 // maxSecret is far longer than any password, token or list of URLs.
 const maxSecret = 64 << 10
 
-func secretIn(f field, path string) (any, string) {
+// ReadSecret reads and checks a secret in the file at path. key is the secret's, such as
+// redis.password. The value has the type of the secret's field: []string for rabbitmq.urls,
+// else string. The error says what is wrong with the file or its content.
+func ReadSecret(key, path string) (any, error) {
 	if err := regular(path); err != nil {
-		return nil, err.Error()
+		return nil, err
 	}
 	content, err := readLimited(path, maxSecret)
 	if err != nil {
-		return nil, err.Error()
+		return nil, err
 	}
 	text := strings.TrimPrefix(strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), bom)
 	if text == "" || len(content) > maxSecret {
-		return nil, fmt.Sprintf("must name a file of 1 to %d bytes; %s has %d", maxSecret, path, len(text))
+		return nil, fmt.Errorf("must name a file of 1 to %d bytes; %s has %d", maxSecret, path, len(text))
 	}
+	f, _ := configFields().find(key)
 	value, problem := f.fromText(text)
 	if problem != "" {
-		problem = "content of the file: " + problem
+		return nil, errors.New("content of the file: " + problem)
 	}
-	return value, problem
+	return value, nil
 }
 
 // regular refuses anything but a regular file. Opening a pipe blocks until the other end
@@ -234,8 +260,9 @@ func regular(path string) error {
 	}
 }
 
-// readRegular reads a regular file.
-func readRegular(path string) ([]byte, error) {
+// ReadRegular reads a regular file. It refuses a directory, a pipe and a device, and returns
+// the errors of os.ReadFile.
+func ReadRegular(path string) ([]byte, error) {
 	if err := regular(path); err != nil {
 		return nil, err
 	}
@@ -261,7 +288,7 @@ func checkConfig(c Config, s settings, errs *errorList) {
 	checkTLS("rabbitmq.tls", c.RabbitMQ.TLS, s, errs)
 	checkTLS("consul.tls", c.Consul.TLS, s, errs)
 	checkPair("console.tls", c.Console.TLS.CertFile, c.Console.TLS.KeyFile, s, errs) // the console reads the files itself
-	for _, err := range c.RabbitMQ.unencrypted(c.RabbitMQ.URLs) {
+	for _, err := range c.RabbitMQ.Unencrypted(c.RabbitMQ.URLs) {
 		errs.about(s, "rabbitmq.urls", "%v", err)
 	}
 	if c.Consul.TLS.Enabled && strings.HasPrefix(c.Consul.Addr, "http://") {
@@ -269,8 +296,8 @@ func checkConfig(c Config, s settings, errs *errorList) {
 	}
 }
 
-// unencrypted returns an error for each URL without TLS if TLS is enabled.
-func (r RabbitMQ) unencrypted(urls []string) (errs []error) {
+// Unencrypted returns an error for each URL without TLS if TLS is enabled.
+func (r RabbitMQ) Unencrypted(urls []string) (errs []error) {
 	if !r.TLS.Enabled {
 		return nil
 	}
@@ -295,10 +322,10 @@ func checkTLS(section string, t TLS, s settings, errs *errorList) {
 		}
 		return
 	}
-	if _, err := t.roots(); err != nil {
+	if _, err := t.Roots(); err != nil {
 		errs.about(s, section+".ca_file", "%v", err)
 	}
-	if _, err := t.certificates(); err != nil {
+	if _, err := t.Certificates(); err != nil {
 		errs.about(s, section+".cert_file", "%v", err)
 	}
 }
@@ -310,4 +337,39 @@ func checkPair(section, cert, key string, s settings, errs *errorList) (ok bool)
 		return false
 	}
 	return true
+}
+
+// Roots reads the authorities in CAFile; nil for the system's. An error means that the file
+// can't be used.
+func (t TLS) Roots() (*x509.CertPool, error) {
+	if t.CAFile == "" {
+		return nil, nil
+	}
+	pem, err := ReadRegular(t.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, errors.New("no PEM certificate in " + t.CAFile)
+	}
+	return pool, nil
+}
+
+// Certificates reads this client's certificate with its key; nil without CertFile. An error
+// means that a file can't be used.
+func (t TLS) Certificates() ([]tls.Certificate, error) {
+	if t.CertFile == "" {
+		return nil, nil
+	}
+	for _, path := range []string{t.CertFile, t.KeyFile} {
+		if err := regular(path); err != nil {
+			return nil, err
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return []tls.Certificate{pair}, nil
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestEmptyFileAndEnvironmentGiveTheDefaults(t *testing.T) {
@@ -438,7 +437,7 @@ func TestSecretsAreReadFromRegularFiles(t *testing.T) {
 			_, err := decode("c", []byte(doc), nil)
 			decoded <- err
 		}()
-		wantLines(t, wait.Receive(t, "an end of reading "+doc, decoded), "c:1: "+want)
+		wantLines(t, check.Receive(t, "an end of reading "+doc, decoded), "c:1: "+want)
 	}
 }
 

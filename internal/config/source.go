@@ -36,7 +36,7 @@ type Snapshot struct {
 }
 
 // Source provides the topics' settings. One Source is File. The other is in package
-// topicdocs, and reads Consul's documents with ParseDocument.
+// topicconfig, and reads Consul's documents with ParseDocument.
 type Source interface {
 	// Watch calls apply at the start and after every change, until ctx ends; then it
 	// returns nil.

@@ -23,7 +23,7 @@ type Topic struct {
 	// Optional, missing by default; with it, scanners create a durable exchange, queue and binding.
 	Declare *Declare `yaml:"declare"`
 	// Optional, missing by default; with it, every AMQP client schedules tasks by publishing to an exchange.
-	Intake *Intake `yaml:"intake"`
+	Intake *Intake `yaml:"intake" since:"3"`
 	// Headers of a message: full, or lean, which costs RabbitMQ less and omits what a consumer can do without.
 	Headers string `yaml:"headers" default:"full" check:"full|lean"`
 	// How long a worker polls the same shards before it draws others, 10ms to 1m.
@@ -42,7 +42,7 @@ type Topic struct {
 	// Tasks a second over the whole fleet, up to 1000000; 0: no limit.
 	Rate int `yaml:"rate" default:"0" check:"0..1000000"`
 	// How long the last events of each task are kept, for `producer get --history`, up to 168h; 0s: not at all.
-	History time.Duration `yaml:"history" default:"0s" check:"0s..168h"`
+	History time.Duration `yaml:"history" default:"0s" check:"0s..168h" since:"4"`
 	// True: tasks are accepted and stored, but none is forwarded.
 	Paused bool `yaml:"paused" default:"false"`
 	// Time at which a pause ends by itself, RFC 3339, by Redis's clock; empty: somebody must end it.
@@ -51,20 +51,36 @@ type Topic struct {
 	PausedReason string `yaml:"paused_reason" check:"0..512"`
 }
 
-// Format is a number that rises by one when topics' documents get new keys. Each member
-// of a fleet reports its Format. A member with a lower one refuses documents with the
-// newer keys.
-const Format = FormatHistory
+// Format returns a number that rises by one when topics' documents get new keys: the largest of
+// all tags since. Each member of a fleet reports its Format. A member with a lower one refuses
+// documents with the newer keys.
+func Format() int {
+	newest := 0
+	for _, f := range topicFields() {
+		newest = max(newest, f.since)
+	}
+	return newest
+}
 
-// FormatPausedUntil added the keys paused_until and paused_reason, FormatDeadLetter added
-// declare.dead_letter, FormatIntake added the section intake and the value headers of
-// declare.type, and FormatHistory added history.
-const (
-	FormatPausedUntil = 1
-	FormatDeadLetter  = 2
-	FormatIntake      = 3
-	FormatHistory     = 4
-)
+// Newer returns which of a topic's settings scanners of older versions refuse, each with the
+// Format that has it. Settings with their default value are left out: nobody has to write them.
+// PausedUntil and PausedReason are left out, too: see topicconfig.Pause.
+func Newer(t Topic) map[string]int {
+	all := map[string]int{}
+	for _, f := range topicFields() {
+		value, there := f.of(t)
+		switch {
+		case f.since == 0 || !there:
+		case f.sinceKey != "":
+			all[f.sinceKey] = f.since
+		case f.sinceWord == "" && show(value) != f.byDefault:
+			all[f.key] = f.since
+		case f.sinceWord != "" && show(value) == f.sinceWord:
+			all[f.key+"="+f.sinceWord] = f.since
+		}
+	}
+	return all
+}
 
 // PauseEnds returns when a pause ends by itself. It is zero if the topic isn't paused or
 // somebody must end the pause.
@@ -80,7 +96,7 @@ func (t Topic) PauseEnds() time.Time {
 // are durable.
 type Declare struct {
 	// Type of the exchange: direct, topic, fanout or headers.
-	Type string `yaml:"type" default:"direct" check:"direct|topic|fanout|headers"`
+	Type string `yaml:"type" default:"direct" check:"direct|topic|fanout|headers" since:"headers=3"`
 	// Required; bound to the exchange with routing_key.
 	//
 	// It gets every message of a fanout or headers exchange.
@@ -91,7 +107,7 @@ type Declare struct {
 	//
 	// RabbitMQ refuses another value for a queue that exists. A default other than none
 	// would therefore stop such topics after an upgrade. See docs/adr/0020.
-	DeadLetter string `yaml:"dead_letter" check:"dead letter"`
+	DeadLetter string `yaml:"dead_letter" check:"dead letter" since:"2"`
 }
 
 // Backoff is how long a task waits after the broker returned or refused it:

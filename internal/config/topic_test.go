@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -94,5 +95,54 @@ func TestAnIntakeIsOffWithoutAnExchange(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got.Intake, want) || got.TakesIn() != (want != nil && want.Exchange != "") {
 			t.Errorf("%s: got %+v, %v", doc, got.Intake, err)
 		}
+	}
+}
+
+// TestAPauseMayHaveAnEnd: only a time with a zone is valid, in quotes or not.
+func TestAPauseMayHaveAnEnd(t *testing.T) {
+	t.Parallel()
+	end := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	for doc, want := range map[string]time.Time{
+		"paused: true\npaused_until: 2026-12-01T10:00:00Z\n":            end,
+		"paused: true\npaused_until: \"2026-12-01T11:00:00.000+01:00\"": end,
+		`{"paused": true, "paused_until": "2026-12-01T10:00:00Z"}`:      end,
+		"paused: false\npaused_until: 2026-12-01T10:00:00Z\n":           {},
+		"paused: true\npaused_until: ''\npaused_reason: \"it's: on\"\n": {},
+	} {
+		topic, err := ParseTopic("orders", []byte(doc))
+		if got := topic.PauseEnds(); err != nil || !got.Equal(want) {
+			t.Errorf("%q ends at %s, %v; want %s", doc, got, err, want)
+		}
+	}
+	for doc, want := range map[string]string{
+		"paused_until: 2h":                   `orders:1: paused_until: must be a time as in 2026-12-01T10:00:00Z; got "2h"`,
+		"paused_until: 2026-12-01":           `orders:1: paused_until: must be a time as in 2026-12-01T10:00:00Z; got "2026-12-01"`,
+		"paused_until: 2026-12-01T10:00:00 ": `orders:1: paused_until: must be a time as in 2026-12-01T10:00:00Z; got "2026-12-01T10:00:00"`,
+	} {
+		_, err := ParseTopic("orders", []byte(doc))
+		wantLines(t, err, want)
+	}
+}
+
+// TestNewerNamesWhatOlderScannersRefuse: settings in use, and not those with their default.
+func TestNewerNamesWhatOlderScannersRefuse(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]string{
+		"rate: 5":             "map[]",
+		"history: 0s":         "map[]",
+		"history: 1h":         "map[history:4]",
+		"declare: {queue: q}": "map[]",
+		"intake: {queue: q}":  "map[intake:3]",
+		"paused: true\npaused_until: 2126-12-01T10:00:00Z":   "map[]",
+		"declare: {queue: q, type: headers, dead_letter: d}": "map[declare.dead_letter:2 declare.type=headers:3]",
+		"intake: {queue: q}\nhistory: 1h":                    "map[history:4 intake:3]",
+	} {
+		topic := ParseDocument("orders", []byte(doc), 1)
+		if topic.Err != nil || fmt.Sprint(Newer(topic.Topic)) != want {
+			t.Errorf("%s: %v, %v; want %s", doc, Newer(topic.Topic), topic.Err, want)
+		}
+	}
+	if got := Format(); got != 4 {
+		t.Errorf("the format is %d", got)
 	}
 }

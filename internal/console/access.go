@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 )
 
 const (
@@ -64,8 +65,8 @@ type session struct {
 // newAccess returns an error if the console would serve other machines without knowing who
 // they are.
 func newAccess(cfg config.Console, readOnly bool, log *slog.Logger) (*access, error) {
-	a := &access{token: cfg.Fresh(log), header: cfg.TrustHeader, trusted: role(cfg.TrustRole), readOnly: readOnly,
-		checks: make(chan struct{}, checksAtOnce), sessions: map[string]session{}}
+	a := &access{token: connect.ConsoleToken(cfg, log), header: cfg.TrustHeader, trusted: role(cfg.TrustRole),
+		readOnly: readOnly, checks: make(chan struct{}, checksAtOnce), sessions: map[string]session{}}
 	if token := a.token(); token != "" && len(token) < leastToken {
 		return nil, fmt.Errorf("console.token: must have %d bytes or more", leastToken)
 	}

@@ -28,7 +28,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 var shots = flag.String("shots", "", "a folder for screenshots of the pages")
@@ -48,7 +47,7 @@ func openBrowser(t *testing.T, width, height int64) *browser {
 	path, err := servers.Find("chromium")
 	check.OK(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(wait.Hang))
+		chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(check.Hang))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
 	ctx, _ = chromedp.NewContext(ctx)
@@ -75,10 +74,10 @@ func (b *browser) heard(event any) {
 	}
 }
 
-// do runs actions within wait.Hang.
+// do runs actions within check.Hang.
 func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, wait.Hang)
+	ctx, cancel := context.WithTimeout(b.ctx, check.Hang)
 	defer cancel()
 	check.OK(b.t, chromedp.Do(ctx, actions...))
 }
@@ -86,7 +85,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 // eval returns the value of an expression, a promise's too.
 func (b *browser) eval(script string) string {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, wait.Hang)
+	ctx, cancel := context.WithTimeout(b.ctx, check.Hang)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[string](script, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -195,7 +194,7 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 			{Check: "rabbitmq.queue", State: doctor.NotChecked, What: "no right"}}
 	}})
 	s.ask(http.MethodPost, "/doctor", url.Values{})
-	wait.For(t, "the findings", func() bool { return !s.console.examiner.last().At.IsZero() })
+	check.Until(t, "the findings", func() bool { return !s.console.examiner.last().At.IsZero() })
 	s.console.samples.mu.Lock()
 	for i := range 80 { // the newest first; with a gap
 		if i < 30 || i > 40 {
@@ -258,15 +257,15 @@ func TestTheOverviewLives(t *testing.T) {
 		for (const e of list.getEntries()) window.moved += e.value;
 	}).observe({type: "layout-shift"}); "ready"`)
 	fixture.Store(t, r.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), "d")...)
-	wait.For(t, "the number to change", func() bool { return b.eval(waiting) == "4" })
+	check.Until(t, "the number to change", func() bool { return b.eval(waiting) == "4" })
 
 	cfg := settings()
 	cfg.Listen = strings.TrimPrefix(s.url, "http://")
 	s.end()
-	wait.For(t, "the page to notice", func() bool { return b.eval(offline) == "true" })
+	check.Until(t, "the page to notice", func() bool { return b.eval(offline) == "true" })
 	fixture.Store(t, r.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), "e")...)
 	serve(t, r.Store, Config{Settings: cfg})
-	wait.For(t, "the number to change after the restart", func() bool { return b.eval(waiting) == "5" })
+	check.Until(t, "the number to change after the restart", func() bool { return b.eval(waiting) == "5" })
 	check.Equal(t, "offline", b.eval(offline), "false")
 	check.Equal(t, "the document is the same", b.eval(`window.sameDocument`), "yes")
 	if zones := b.eval(`document.querySelector("#verdict time").textContent`); !strings.Contains(zones, "UTC") ||
@@ -294,7 +293,7 @@ func TestKeys(t *testing.T) {
 	visible := `String([...document.querySelectorAll("[data-row]")].filter(r => r.checkVisibility()).map(r => r.dataset.row))`
 	check.Equal(t, "found", b.eval(visible), "orders")
 	fixture.Store(t, r.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), "d")...)
-	wait.For(t, "the number to change", func() bool { return b.eval(waiting) == "4" })
+	check.Until(t, "the number to change", func() bool { return b.eval(waiting) == "4" })
 	check.Equal(t, "found later", b.eval(visible), "orders")
 	check.Equal(t, "typed", b.eval(`document.getElementById("search").value`), "order")
 	b.do(chromedp.KeyEvent("\x1b"))
@@ -318,7 +317,7 @@ func TestActionsInTheBrowser(t *testing.T) {
 	done := func(want string) {
 		t.Helper()
 		b.do(chromedp.Click(chromedp.CSS("button.primary")), chromedp.WaitVisible(chromedp.CSS(".facts")))
-		wait.For(t, "the change to end", func() bool { return text("h1 .state") == "done" })
+		check.Until(t, "the change to end", func() bool { return text("h1 .state") == "done" })
 		if facts := text(".facts"); !strings.Contains(facts, want) {
 			t.Errorf("the page shows %q", facts)
 		}

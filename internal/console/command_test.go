@@ -16,14 +16,13 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // command is a run of scanner console.
 type command struct {
 	*site
 	cmd *exec.Cmd
-	log *wait.Log
+	log *check.Log
 }
 
 // startCommand runs scanner console with a configuration of Redis: the fields of its section.
@@ -31,7 +30,7 @@ func startCommand(t *testing.T, redis string) command {
 	t.Helper()
 	program := scannerProgram(t)
 	config := writeFile(t, "redis: {"+redis+"}\nconsole: {listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0'}\n")
-	c := command{cmd: exec.Command(program, "console", "--config", config), log: &wait.Log{}}
+	c := command{cmd: exec.Command(program, "console", "--config", config), log: &check.Log{}}
 	out, err := c.cmd.StdoutPipe()
 	check.OK(t, err)
 	c.cmd.Stderr = c.log
@@ -52,7 +51,7 @@ func startCommand(t *testing.T, redis string) command {
 func (c command) examined() (page string) {
 	c.t.Helper()
 	c.ask(http.MethodPost, "/doctor", url.Values{})
-	wait.For(c.t, "what scanner doctor finds", func() bool {
+	check.Until(c.t, "what scanner doctor finds", func() bool {
 		_, page, _ = c.ask(http.MethodGet, "/doctor", nil)
 		return strings.Contains(page, "<code>redis.")
 	})
@@ -99,7 +98,7 @@ func TestTheCommandEndsWithStreamsOpen(t *testing.T) {
 	s := startCommand(t, fmt.Sprintf("addrs: ['%s'], prefix: '%s'", r.Addr, r.Prefix))
 	_, page, _ := s.ask(http.MethodGet, "/", nil)
 	contains(t, page, `id="topic-orders"`)
-	wait.Receive(t, "an event", s.events(t.Context(), "/stream/"))
+	check.Receive(t, "an event", s.events(t.Context(), "/stream/"))
 	page = s.examined()
 	contains(t, page, "checks found something wrong", "<code>config</code>")
 	admin := regexp.MustCompile(`admin=(127\.0\.0\.1:\d+)`).FindStringSubmatch(s.log.String())

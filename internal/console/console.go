@@ -25,6 +25,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/topicconfig"
@@ -96,7 +97,7 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{log: cfg.Log, listen: cfg.Settings.Listen, version: cfg.Version, access: a,
 		store: cfg.Store, documents: cfg.Documents, file: cfg.File, readers: newReaders(), changes: newChanges(),
 		payloads: cfg.Settings.ShowPayloads}
-	if c.tls, err = cfg.Settings.TLS.Fresh("console.tls", cfg.Log); err != nil {
+	if c.tls, err = connect.ServerTLS("console.tls", cfg.Settings.TLS, cfg.Log); err != nil {
 		return nil, err
 	}
 	if c.metrics, err = newMetrics(cfg.Registerer, func() float64 { return float64(c.streams.Load()) }); err != nil {

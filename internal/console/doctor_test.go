@@ -11,7 +11,6 @@ import (
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestDoctorOnDemand: an operator has everything checked, one time for all, and everybody sees
@@ -51,7 +50,7 @@ func TestDoctorOnDemand(t *testing.T) {
 	contains(t, page, "Checks for ann")
 	close(goOn)
 	for line := ""; !strings.Contains(line, "evicts &lt;b&gt;"); {
-		line = wait.Receive(t, "the findings", lines)
+		line = check.Receive(t, "the findings", lines)
 	}
 	check.Equal(t, "examinations", calls.Load(), 1)
 	_, page, _ = s.ask(http.MethodGet, "/doctor", nil, ann...)
@@ -61,5 +60,5 @@ func TestDoctorOnDemand(t *testing.T) {
 	}
 	status, _, _ = s.ask(http.MethodPost, "/doctor", url.Values{}, ann...)
 	check.Equal(t, "again", status, http.StatusSeeOther)
-	wait.For(t, "a second examination", func() bool { return calls.Load() == 2 })
+	check.Until(t, "a second examination", func() bool { return calls.Load() == 2 })
 }

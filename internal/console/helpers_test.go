@@ -12,9 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9/logging"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/duefleet/duefleet/internal/balance"
@@ -22,15 +24,43 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
+
+// programsDir is the folder of the programs that build makes.
+var programsDir string
+
+var build = sync.OnceValues(func() (fleet.Binaries, error) {
+	return fleet.Build(context.Background(), fleet.BuildConfig{Dir: programsDir})
+})
+
+func TestMain(m *testing.M) {
+	logging.Disable() // as the program does
+	var err error
+	if programsDir, err = os.MkdirTemp("", "duefleet-console-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := servertest.Leaks(m)
+	_ = os.RemoveAll(programsDir)
+	os.Exit(code)
+}
+
+// scannerProgram returns the path of the program scanner.
+func scannerProgram(t *testing.T) string {
+	t.Helper()
+	programs, err := build()
+	check.OK(t, err)
+	return programs.Scanner
+}
 
 // site is a console that a test serves.
 type site struct {
 	t       testing.TB
 	console *Console
 	url     string // without a slash at its end
-	log     *wait.Log
+	log     *check.Log
 	end     func()
 	client  *http.Client
 }
@@ -45,7 +75,7 @@ func settings() config.Console {
 // serve starts a console over a store.
 func serve(t testing.TB, store *shard.Store, cfg Config) *site {
 	t.Helper()
-	s := &site{t: t, log: &wait.Log{}, client: &http.Client{Transport: &http.Transport{},
+	s := &site{t: t, log: &check.Log{}, client: &http.Client{Transport: &http.Transport{},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	cfg.Store, cfg.Log, cfg.Version = store, slog.New(slog.NewTextHandler(s.log, nil)), "v0"
 	if cfg.Registerer == nil {
@@ -56,7 +86,7 @@ func serve(t testing.TB, store *shard.Store, cfg Config) *site {
 	check.OK(t, err)
 	check.OK(t, s.console.Listen(t.Context()))
 	s.url = strings.TrimSuffix(s.console.URL(), "/")
-	s.end = wait.Background(t, "the console", s.console.Run)
+	s.end = check.Background(t, "the console", s.console.Run)
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
 }
@@ -142,8 +172,8 @@ func member(t *testing.T, r *fixture.Redis, m balance.Member) {
 		Store: r.Store, Instance: m.Instance, After: func() {}, Describe: func() balance.Member { return m },
 		Advice: func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
 	})
-	wait.Background(t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })
-	wait.For(t, m.Instance+" to be heard", func() bool {
+	check.Background(t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })
+	check.Until(t, m.Instance+" to be heard", func() bool {
 		members, err := balance.Members(t.Context(), r.Store)
 		check.OK(t, err)
 		for _, other := range members {

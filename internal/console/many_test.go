@@ -15,7 +15,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // copies stores copies of a task in its shard. KEYS are the shard's sorted set and its records.
@@ -103,7 +102,7 @@ func TestOneOfAMillion(t *testing.T) {
 		b.eval(`for (const [name, value] of Object.entries(` + search.fields + `)) document.querySelector(
 			"form.find [name=" + name + "]").value = value; document.querySelector("#search").focus(); "ready"`)
 		b.do(chromedp.KeyEvent("\r"))
-		wait.For(t, "the list", func() bool { return b.eval(`location.search + document.readyState`) != "complete" })
+		check.Until(t, "the list", func() bool { return b.eval(`location.search + document.readyState`) != "complete" })
 		b.do(chromedp.WaitVisible(chromedp.CSS(".pages ~ .command")))
 		check.Equal(t, search.fields, b.found(), search.want)
 		t.Logf("%s: %s", search.fields, time.Since(start))

@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // gathered returns the values of all series of a registry. A histogram's value is its count.
@@ -55,7 +54,7 @@ func TestTheConsolesMetrics(t *testing.T) {
 	s.ask(http.MethodGet, "/fleet", nil, "Host", "evil.example")
 	s.ask(http.MethodPost, "/topic/orders/pause", url.Values{"reason": {"a test"}})
 	lines := s.events(t.Context(), "/stream/")
-	wait.Receive(t, "an event", lines)
+	check.Receive(t, "an event", lines)
 	got := gathered(t, registry)
 	for series, want := range map[string]float64{
 		"duefleet_console_requests_total code=200 route=GET /topic/{topic}":        2,
@@ -75,7 +74,7 @@ func TestTheConsolesMetrics(t *testing.T) {
 	}
 	check.OK(t, server.Kill())
 	s.ask(http.MethodPost, "/topic/orders/resume", url.Values{})
-	wait.For(t, "a reading to fail", func() bool {
+	check.Until(t, "a reading to fail", func() bool {
 		got = gathered(t, registry)
 		return got["duefleet_console_reading_errors_total reading=fleet"] > 0
 	})

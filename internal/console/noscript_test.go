@@ -9,7 +9,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // plain turns the scripts of pages off.
@@ -32,7 +31,7 @@ func (o *operator) navigate(on, shows string) {
 	o.t.Helper()
 	o.eval(`window.left = "here"`)
 	o.do(chromedp.Click(chromedp.CSS(on)))
-	wait.For(o.t, "the next page", func() bool {
+	check.Until(o.t, "the next page", func() bool {
 		return o.eval(`String(window.left) + document.readyState`) == "undefinedcomplete"
 	})
 	o.do(chromedp.WaitVisible(chromedp.CSS(shows)))
@@ -52,7 +51,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	}
 	o.do(chromedp.Navigate(s.url+"/"), chromedp.WaitVisible(chromedp.CSS("#search")))
 	o.do(chromedp.SendKeys(chromedp.CSS("#search"), "order\r"))
-	wait.For(t, "the search", func() bool {
+	check.Until(t, "the search", func() bool {
 		return o.eval(`location.search + document.readyState`) == "?q=ordercomplete"
 	})
 	check.Equal(t, "found", o.eval(`[...document.querySelectorAll("[data-row]")].filter(r => r.checkVisibility())
@@ -74,14 +73,14 @@ func TestWithoutJavaScript(t *testing.T) {
 	o.do(chromedp.Navigate(s.url+"/tasks"), chromedp.WaitVisible(chromedp.CSS("#search"))) // a task, from search to result
 	o.eval(`document.getElementById("topic").value = "orders"; "ready"`)
 	o.do(chromedp.SendKeys(chromedp.CSS("#search"), "order-0102\r"))
-	wait.For(t, "the task", func() bool {
+	check.Until(t, "the task", func() bool {
 		return o.eval(`String(location.search.includes("order-0102")) + document.readyState`) == "truecomplete"
 	})
 	o.navigate("tbody a", ".facts")
 	o.navigate(`.acts a[href^="/tasks/cancel?"]`, "button.primary")
 	check.Equal(t, "the dry run", o.text(".many"), "1 task")
 	o.navigate("button.primary", ".facts")
-	wait.For(t, "the change to end, with reloads", func() bool {
+	check.Until(t, "the change to end, with reloads", func() bool {
 		o.do(chromedp.Reload(), chromedp.WaitVisible(chromedp.CSS(".facts")))
 		return o.text("h1 .state") == "done"
 	})
@@ -91,7 +90,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	o.do(chromedp.Navigate(s.url+"/doctor"), chromedp.WaitVisible(chromedp.CSS(".problem")))
 	at := s.console.examiner.last().At
 	o.navigate("button.primary", "#findings-title")
-	wait.For(t, "the findings, with reloads", func() bool { return s.console.examiner.last().At.After(at) })
+	check.Until(t, "the findings, with reloads", func() bool { return s.console.examiner.last().At.After(at) })
 	o.do(chromedp.Reload(), chromedp.WaitVisible(chromedp.CSS(".problem")))
 	o.noScript("doctor")
 	o.sound()

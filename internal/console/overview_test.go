@@ -16,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // contains checks that a page has all the parts.
@@ -38,7 +37,7 @@ func TestTheOverviewOfAFleet(t *testing.T) {
 	config := writeFile(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n"+
 		"topics: {orders: {shards: 2, declare: {queue: orders}}, mails: {shards: 1, paused: true, declare: {queue: mails}}}",
 		r.Addr, r.Prefix, servertest.RabbitMQ(t)))
-	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: program, Config: config,
+	scanner, err := fleet.StartScanner(check.Context(t), fleet.ScannerConfig{Binary: program, Config: config,
 		Dir: t.TempDir()})
 	check.OK(t, err)
 	t.Cleanup(func() {
@@ -50,7 +49,7 @@ func TestTheOverviewOfAFleet(t *testing.T) {
 	fixture.Store(t, r.Orders(), fixture.Entries(task.In(0), []byte("\x00a"), "now")...)
 	s := serve(t, r.Store, Config{Settings: settings()})
 	var page string
-	wait.For(t, "the overview to show a fleet that has started, with its counts", func() bool {
+	check.Until(t, "the overview to show a fleet that has started, with its counts", func() bool {
 		_, page, _ = s.ask(http.MethodGet, "/", nil)
 		return strings.Contains(page, `<td class="n">2</td><td class="n">0</td><td class="n">0</td>`) &&
 			strings.Contains(page, `class="state degraded">paused`) && strings.Contains(page, ">live<")
@@ -95,7 +94,7 @@ func TestTheOverviewWithoutRedis(t *testing.T) {
 	_, page, _ := s.ask(http.MethodGet, "/", nil)
 	contains(t, page, `id="topic-orders"`)
 	check.OK(t, server.Kill())
-	wait.For(t, "the page to say that Redis is away", func() bool {
+	check.Until(t, "the page to say that Redis is away", func() bool {
 		_, page, _ = s.ask(http.MethodGet, "/", nil)
 		return strings.Contains(page, "Redis can&#39;t be read") || strings.Contains(page, "Redis can't be read")
 	})
@@ -133,19 +132,19 @@ func TestViewersShareOneReading(t *testing.T) {
 	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a")...)
 	for _, lines := range streams {
 		for line := ""; !strings.Contains(line, `<td class="n">1</td><td class="n">0</td>`); {
-			line = wait.Receive(t, "an event with the task", lines)
+			line = check.Receive(t, "an event with the task", lines)
 		}
 	}
 	now, _ := s.console.reader.latest()
 	began := now.number
-	wait.For(t, "three more readings", func() bool { now, _ = s.console.reader.latest(); return now.number >= began+3 })
+	check.Until(t, "three more readings", func() bool { now, _ = s.console.reader.latest(); return now.number >= began+3 })
 	s.console.reader.mu.Lock()
 	watchers := s.console.reader.watchers
 	s.console.reader.mu.Unlock()
 	check.Equal(t, "watchers", watchers, 10)
 	leave()
-	wait.For(t, "the streams to end", func() bool { return s.console.streams.Load() == 0 })
-	wait.For(t, "the readings to end", func() bool { return !s.console.reader.busy() })
+	check.Until(t, "the streams to end", func() bool { return s.console.streams.Load() == 0 })
+	check.Until(t, "the readings to end", func() bool { return !s.console.reader.busy() })
 }
 
 // TestManyTopicsAreReadLessOften, so that the load on Redis has a limit.
@@ -163,7 +162,7 @@ func TestTheConsoleStopsWithStreamsOpen(t *testing.T) {
 	r := fixture.New(t)
 	s := serve(t, r.Store, Config{Settings: settings()})
 	lines := s.events(t.Context(), "/stream/")
-	wait.Receive(t, "an event", lines)
+	check.Receive(t, "an event", lines)
 	start := time.Now()
 	s.end()
 	if took := time.Since(start); took > 2*time.Second {

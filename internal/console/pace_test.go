@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // scanners returns a fleet of scanners; the last one is dead. Each forwards tasks of topic
@@ -92,7 +91,7 @@ func TestTheLastHourIsShown(t *testing.T) {
 	r.Serve(t, 1)
 	member(t, r, balance.Member{Instance: "one", Topics: scanners(7, 0)[0].Topics})
 	s := serve(t, r.Store, Config{Settings: settings()})
-	wait.For(t, "a sample", func() bool {
+	check.Until(t, "a sample", func() bool {
 		points, _ := s.console.samples.of("orders", time.Now())
 		return len(points) > 0
 	})

@@ -16,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // oddID has 255 bytes. A page can't print some of them.
@@ -71,7 +70,7 @@ func twoUsersWith(t *testing.T, store *shard.Store, docs *topicconfig.Documents)
 // ended waits for the end of a change and returns its page, as somebody sees it.
 func (s *site) ended(path string, headers ...string) (page string) {
 	s.t.Helper()
-	wait.For(s.t, "the change to end", func() bool {
+	check.Until(s.t, "the change to end", func() bool {
 		_, page, _ = s.ask(http.MethodGet, path, nil, headers...)
 		return strings.Contains(page, "<dt>Ended</dt>")
 	})
@@ -192,7 +191,7 @@ func TestParkedTasksAreReplayedAndPurged(t *testing.T) {
 	_, page, _ = s.ask(http.MethodGet, "/parked?topic=orders", nil, bob...)
 	contains(t, page, `Changes <span class="of">4</span>`, "ann", "None.")
 	for line := ""; !strings.Contains(line, "None."); {
-		line = wait.Receive(t, "what bob sees", lines)
+		line = check.Receive(t, "what bob sees", lines)
 	}
 }
 
@@ -214,7 +213,7 @@ func TestAChangeOutlivesTheBrowser(t *testing.T) {
 	check.Equal(t, "status", status, http.StatusSeeOther)
 	lines := s.events(t.Context(), "/stream"+h.Get("Location"))
 	for line := ""; !strings.Contains(line, "2 of 7 tasks"); {
-		line = wait.Receive(t, "progress", lines)
+		line = check.Receive(t, "progress", lines)
 	}
 	_, page, _ := s.ask(http.MethodGet, h.Get("Location"), nil)
 	contains(t, page, "scanner parked replay orders --all --limit=7 --rate=1", "<progress")

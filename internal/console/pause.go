@@ -12,7 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/duetime"
-	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -72,11 +72,10 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 		c.fail(w, r, err)
 		return
 	}
-	topic := c.store.Topic(v.Topic)
-	set := func() error { _, err := topic.EndHold(r.Context()); return err }
+	set := func() error { _, err := c.store.Registry().EndHold(r.Context(), v.Topic); return err }
 	var until time.Time
 	if v.Pausing {
-		ms, err := topic.Now(r.Context())
+		ms, err := c.store.Now(r.Context())
 		if err != nil {
 			c.fail(w, r, err)
 			return
@@ -89,7 +88,9 @@ func (c *Console) setPause(w http.ResponseWriter, r *http.Request, page *templat
 			c.showPause(w, r, page, http.StatusBadRequest, v)
 			return
 		}
-		set = func() error { return topic.Hold(r.Context(), shard.Hold{Until: until, Reason: v.Reason}) }
+		set = func() error {
+			return c.store.Registry().Hold(r.Context(), v.Topic, registry.Hold{Until: until, Reason: v.Reason})
+		}
 	}
 	e := bulk.Entry{By: whoOf(r).Name, Host: host(), Command: "topic " + verb + " --in-redis", Topic: v.Topic,
 		Filter: v.Reason}

@@ -32,7 +32,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 var pictures = flag.Bool("pictures", false, "write the pictures of docs/console.md")
@@ -153,7 +152,7 @@ type picture struct{ name, path, shows string }
 func (s shop) pages() []picture {
 	s.t.Helper()
 	s.ask(http.MethodPost, "/doctor", url.Values{})
-	wait.For(s.t, "the findings", func() bool { return !s.console.examiner.last().At.IsZero() })
+	check.Until(s.t, "the findings", func() bool { return !s.console.examiner.last().At.IsZero() })
 	_, _, h := s.ask(http.MethodPost, "/parked/replay?topic=reminders&all=1", url.Values{})
 	change := h.Get("Location")
 	s.ended(change)
@@ -235,4 +234,22 @@ func TestPicturesOfTheDocs(t *testing.T) {
 	}
 	check.Equal(t, "pictures in docs/console", fmt.Sprint(there), fmt.Sprint(taken))
 	check.Equal(t, "pictures in docs/console.md", fmt.Sprint(shown), fmt.Sprint(taken))
+}
+
+// TestNumbersHaveUnits: and commas for thousands.
+func TestNumbersHaveUnits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ got, want string }{
+		{count(0), "0"}, {count(999), "999"}, {count(1000), "1,000"}, {count(-1234567), "-1,234,567"},
+		{rate(0), "0/s"}, {rate(.25), "0.25/s"}, {rate(9.96), "10/s"}, {rate(12345.6), "12,346/s"},
+		{seconds(0), "–"}, {seconds(.00025), "250 µs"}, {seconds(.0123), "12.3 ms"}, {seconds(2.5), "2.5 s"},
+		{seconds(7200), "2 h"},
+		{skew(1.5), "+50 %"}, {skew(.999), "+0 %"}, {skew(0), "-100 %"},
+		{span(-time.Second), "0 s"}, {span(119 * time.Second), "119 s"}, {span(50 * time.Hour), "2 d"},
+		{string(moment(time.Time{})), "–"},
+		{string(moment(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))),
+			`<time datetime="2026-01-02T03:04:05Z">2026-01-02 03:04:05 UTC</time>`},
+	} {
+		check.Equal(t, "text", c.got, c.want)
+	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 var measuredTasks = flag.Int("tasks", 1_000_000, "how many tasks TestMeasureAMillionTasks stores")
@@ -78,7 +77,7 @@ func TestMeasureAMillionTasks(t *testing.T) {
 func (s *site) readings(viewers int) func() bool {
 	s.t.Helper()
 	for range viewers {
-		wait.Receive(s.t, "an event", s.events(s.t.Context(), "/stream/"))
+		check.Receive(s.t, "an event", s.events(s.t.Context(), "/stream/"))
 	}
 	first, _ := s.console.reader.latest()
 	return func() bool {
@@ -92,7 +91,7 @@ func (s *site) readings(viewers int) func() bool {
 func costs(t *testing.T, r *fixture.Redis, who string, until func() bool) time.Duration {
 	t.Helper()
 	cpu, commands, began := used(t, r), usedBy(t, r), time.Now()
-	wait.For(t, "the end of the measurement", until)
+	check.Until(t, "the end of the measurement", until)
 	seconds := time.Since(began).Seconds()
 	perSecond := time.Duration(float64(used(t, r)-cpu) / seconds)
 	t.Logf("%s: Redis takes %s of CPU a second, over %.0f s", who, perSecond, seconds)

@@ -17,7 +17,6 @@ import (
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // declared is a document with which a scanner delivers.
@@ -32,10 +31,10 @@ func (d *documents) startScanner(t *testing.T) {
 	check.OK(t, fleet.WriteConfig(config, fleet.Settings{RedisAddr: d.redis.Addr, RedisPrefix: d.redis.Prefix,
 		RabbitMQURL: servertest.RabbitMQ(t), ConsulAddr: d.consul.Addr, ConsulPrefix: d.consul.Prefix}.Document()))
 	program := scannerProgram(t)
-	s, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: program, Config: config, Dir: dir})
+	s, err := fleet.StartScanner(check.Context(t), fleet.ScannerConfig{Binary: program, Config: config, Dir: dir})
 	check.OK(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), wait.Hang)
+		ctx, cancel := context.WithTimeout(context.Background(), check.Hang)
 		defer cancel()
 		_, err := s.Stop(ctx)
 		check.OK(t, err)
@@ -71,7 +70,7 @@ func (o *operator) follow(path, shows string) {
 func (o *operator) click(on, shows string) {
 	o.t.Helper()
 	o.do(chromedp.Click(chromedp.CSS(on)), chromedp.WaitVisible(chromedp.CSS(shows)))
-	wait.For(o.t, "the end of loading", func() bool { return o.eval(`document.readyState`) == "complete" })
+	check.Until(o.t, "the end of loading", func() bool { return o.eval(`document.readyState`) == "complete" })
 }
 
 // write replaces the value of the form.
@@ -133,7 +132,7 @@ func TestSettingsInTheBrowser(t *testing.T) {
 	o.fair("shards")
 	o.click(look, ".diff")
 	o.click(write, "#settings-title")
-	wait.For(t, "the change to be done", func() bool {
+	check.Until(t, "the change to be done", func() bool {
 		return strings.Contains(o.text("p.notice"), "applied by 1 scanner") && o.text("#shard-7 th") == "7" &&
 			o.text("#change-title") == ""
 	})

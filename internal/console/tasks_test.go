@@ -115,7 +115,7 @@ func TestARecurringTasksPage(t *testing.T) {
 		return string(moment(at))
 	}
 	_, err = client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: hostileID, When: task.At(first),
-		Recurrence: &task.Recurrence{Cron: "0 * * * *", Zone: "UTC", Runs: 7}})
+		Group: "<customer>", Recurrence: &task.Recurrence{Cron: "0 * * * *", Zone: "UTC", Runs: 7}})
 	check.OK(t, err)
 	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00"), "plain")...)
 	run := shard.EncodeBody(&task.Task{Series: hostileID, Headers: map[string]string{"h": "v"}})
@@ -127,7 +127,8 @@ func TestARecurringTasksPage(t *testing.T) {
 	q := url.Values{"topic": {"orders"}, "id": {hostileID}}
 	_, page, _ := s.ask(http.MethodGet, "/task?"+q.Encode(), nil)
 	contains(t, page, "<dt>Recurs</dt><dd>0 * * * * UTC</dd>", "<dt>Runs left</dt><dd>7</dd>", "one comes for all of them",
-		"<dt>This run</dt><dd>at its time</dd>", "<dt>Next times</dt><dd>"+shown(0)+", "+shown(1)+", "+shown(2)+"</dd>")
+		"<dt>Group</dt><dd>&lt;customer&gt;</dd>", "<dt>This run</dt><dd>at its time</dd>",
+		"<dt>Next times</dt><dd>"+shown(0)+", "+shown(1)+", "+shown(2)+"</dd>")
 	_, err = client.Reschedule(t.Context(), "orders", hostileID, task.At(first.Add(3*time.Hour)))
 	check.OK(t, err)
 	_, page, _ = s.ask(http.MethodGet, "/task?"+q.Encode(), nil)
@@ -144,7 +145,7 @@ func TestARecurringTasksPage(t *testing.T) {
 			check.Equal(t, verb+" of "+query, strings.Contains(act, text), want)
 		}
 	}
-	for _, word := range []string{"Recurs", "Run of", "Next times"} {
+	for _, word := range []string{"Recurs", "Run of", "Next times", "Group"} {
 		check.Equal(t, word+" on the page of another task", strings.Contains(page, word), false)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -32,7 +32,7 @@ type topicContent struct {
 	Document *config.Topic
 	Raw      []byte
 	// Hold is the topic's pause in Redis; nil: none.
-	Hold *shard.Hold
+	Hold *registry.Hold
 }
 
 // topicReader returns what reads the topic of a request for everybody who looks at it.
@@ -74,7 +74,7 @@ func readTopic(ctx context.Context, t *shard.Topic, shards int, w window) (got t
 	if topic, err := config.ParseTopic(t.Name(), doc); err == nil { // there may be none, or one of a newer version
 		got.Document, got.Raw = &topic, doc
 	}
-	holds, err := t.Store().Holds(ctx)
+	holds, err := t.Store().Registry().Holds(ctx)
 	if err != nil && !shard.Definite(err) {
 		return got, err
 	}
@@ -98,7 +98,7 @@ type topicView struct {
 	// Queues has what RabbitMQ says about the topic's queues; nil if none is known.
 	Queues   *queuesView
 	Settings []settingRow
-	Hold     *shard.Hold
+	Hold     *registry.Hold
 	// Progress is how far a change of the shard count is; nil: none runs.
 	Progress *progressView
 	// Edits are the ways to change the document. Fixed says why there are none; "" if there
@@ -236,11 +236,11 @@ func settingRows(name string, about topicContent) (rows []settingRow) {
 	if about.Document == nil {
 		return nil
 	}
-	given := config.Settings(name, about.Raw)
+	given := config.Given(name, about.Raw)
 	defaults := config.Effective(config.DefaultTopic(name))
 	for key, value := range config.Effective(*about.Document) {
 		row := settingRow{Key: key, Value: value, Source: "default"}
-		if isGiven(given, key) {
+		if _, there := given[key]; there {
 			row.Source = "document"
 		}
 		if usual := defaults[key]; usual != value {
@@ -252,14 +252,4 @@ func settingRows(name string, about topicContent) (rows []settingRow) {
 		return cmp.Or(min(1, len(b.Default))-min(1, len(a.Default)), cmp.Compare(a.Key, b.Key))
 	})
 	return rows
-}
-
-// isGiven reports whether settings, as config.Settings returns them, have a key.
-func isGiven(settings map[string]any, key string) bool {
-	section, leaf, nested := strings.Cut(key, ".")
-	value, there := settings[section]
-	if under, ok := value.(map[string]any); ok && nested {
-		return isGiven(under, leaf)
-	}
-	return there && !nested
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/bulk"
 	"github.com/duefleet/duefleet/internal/problem"
-	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestATopicsPage shows counts, what falls due, shards, settings and problems of one topic.
@@ -87,10 +86,10 @@ func TestATopicsPageFollowsTheTopic(t *testing.T) {
 	topic, _ := r.Serve(t, 1)
 	s := serve(t, r.Store, Config{Settings: settings()})
 	lines := s.events(t.Context(), "/stream/topic/orders?window=day")
-	wait.Receive(t, "an event", lines)
+	check.Receive(t, "an event", lines)
 	fixture.Store(t, topic, fixture.Entries(task.In(time.Hour), []byte("\x00a"), "a")...)
 	for line := ""; !strings.Contains(line, "<dt>Waiting</dt><dd>1</dd>"); {
-		line = wait.Receive(t, "an event with the task", lines)
+		line = check.Receive(t, "an event with the task", lines)
 	}
 	if now, _ := s.console.reader.latest(); now.number != 0 {
 		t.Error("the fleet was read for one topic's page")
@@ -108,9 +107,9 @@ func TestPauseInRedis(t *testing.T) {
 	s := serve(t, r.Store, Config{Settings: cfg})
 	ann := s.signIn(url.Values{"user": {"ann"}, "password": {"ann"}})
 	bob := s.signIn(url.Values{"user": {"bob"}, "password": {"bob"}})
-	holds := func() map[string]shard.Hold {
+	holds := func() map[string]registry.Hold {
 		t.Helper()
-		all, err := r.Store.Holds(t.Context())
+		all, err := r.Store.Registry().Holds(t.Context())
 		check.OK(t, err)
 		return all
 	}
@@ -177,7 +176,7 @@ func TestAStreamOutlivesTheReadDeadline(t *testing.T) {
 	start := time.Now()
 	lines := s.events(t.Context(), "/stream/topic/orders")
 	for time.Since(start) < readTimeout+readTopicEvery {
-		if wait.Receive(t, "an event", lines); s.console.streams.Load() == 0 {
+		if check.Receive(t, "an event", lines); s.console.streams.Load() == 0 {
 			t.Fatalf("the stream ended after %s", time.Since(start))
 		}
 	}

@@ -14,13 +14,12 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // sees waits until the page shows a text, or until it doesn't.
 func (o *operator) sees(text string, want bool) {
 	o.t.Helper()
-	wait.For(o.t, "the page to change: "+text, func() bool { return strings.Contains(o.text("main"), text) == want })
+	check.Until(o.t, "the page to change: "+text, func() bool { return strings.Contains(o.text("main"), text) == want })
 }
 
 // act finds a task by its whole ID, opens it, and takes an action. The field "to" gets a value if
@@ -37,7 +36,7 @@ func (o *operator) act(id, verb, to string) {
 	}
 	check.Equal(o.t, "the dry run", o.text(".many"), "1 task")
 	o.click("button.primary", ".facts")
-	wait.For(o.t, verb+" to be done", func() bool { return o.text("h1 .state") == "done" })
+	check.Until(o.t, verb+" to be done", func() bool { return o.text("h1 .state") == "done" })
 }
 
 // TestTwoViewers: ann acts on a topic that a scanner serves. Bob looks at the topic and sees each
@@ -64,7 +63,7 @@ func TestTwoViewers(t *testing.T) {
 	t.Cleanup(other.Close)
 	ann.do(chromedp.Navigate(other.URL))
 	ann.refused("this request comes from another site")
-	held, err := d.redis.Store.Holds(t.Context())
+	held, err := d.redis.Store.Registry().Holds(t.Context())
 	check.OK(t, err)
 	check.Equal(t, "pauses", len(held), 0)
 
@@ -97,7 +96,7 @@ func TestTwoViewers(t *testing.T) {
 // refused waits for an answer that refuses a request.
 func (o *operator) refused(with string) {
 	o.t.Helper()
-	wait.For(o.t, with, func() bool { return strings.Contains(o.eval(`document.body?.textContent ?? ""`), with) })
+	check.Until(o.t, with, func() bool { return strings.Contains(o.eval(`document.body?.textContent ?? ""`), with) })
 }
 
 // TestRedisComesBack: while Redis is away, an open page says so and keeps its numbers. It has new
@@ -120,7 +119,7 @@ func TestRedisComesBack(t *testing.T) {
 	check.OK(t, server.Restart(t.Context()))
 	o.sees("Redis can't be read.", false)
 	fixture.Store(t, r.Orders(), fixture.Entries(task.In(time.Hour), []byte("\x00a"), "c")...)
-	wait.For(t, "the number to change", func() bool { return o.eval(waiting) == "3" })
+	check.Until(t, "the number to change", func() bool { return o.eval(waiting) == "3" })
 	check.Equal(t, "the document is the same", o.eval(`window.sameDocument`), "yes")
 	o.sound()
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,14 +20,15 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 func newClient(t *testing.T, addr, prefix string) *Client {
 	t.Helper()
 	c, err := New(Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
 	check.OK(t, err)
-	c.pace.limit = wait.Hang
+	c.pace.limit = check.Hang
 	return c
 }
 
@@ -48,7 +50,7 @@ func put(t *testing.T, c *Client, key, doc string) {
 func watching(t *testing.T, c *Client) <-chan Snapshot {
 	t.Helper()
 	snapshots := make(chan Snapshot, 1000)
-	wait.Background(t, "Watch", func(ctx context.Context) error {
+	check.Background(t, "Watch", func(ctx context.Context) error {
 		return c.Watch(ctx, func(s Snapshot) { snapshots <- s })
 	})
 	return snapshots
@@ -57,7 +59,7 @@ func watching(t *testing.T, c *Client) <-chan Snapshot {
 // next returns the snapshot that must come.
 func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
 	t.Helper()
-	return wait.Receive(t, "a snapshot", snapshots)
+	return check.Receive(t, "a snapshot", snapshots)
 }
 
 // rawOf returns a topic's document as text; "" if there is none.
@@ -66,7 +68,7 @@ func rawOf(s Snapshot, topic string) string { return string(s.Documents[topic].R
 // until receives snapshots until one is wanted.
 func until(t *testing.T, snapshots <-chan Snapshot, what string, wanted func(Snapshot) bool) {
 	t.Helper()
-	for !wanted(wait.Receive(t, "a snapshot with "+what, snapshots)) {
+	for !wanted(check.Receive(t, "a snapshot with "+what, snapshots)) {
 	}
 }
 
@@ -422,7 +424,7 @@ func TestRegister(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", addr, service, err)
 		}
 	}
-	wait.Progress(t, "a passing check", func() int { return int(ready.Load()) }, func() bool {
+	check.Progress(t, "a passing check", func() int { return int(ready.Load()) }, func() bool {
 		status, _, err := c.client.Agent().AgentHealthServiceByID(id)
 		return err == nil && status == api.HealthPassing && ready.Load() > 0
 	})

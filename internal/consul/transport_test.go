@@ -11,7 +11,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestTokenAndTLSAreRenewed: each request uses the current token and each connection the
@@ -50,7 +49,7 @@ func TestTokenAndTLSAreRenewed(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s, token %s: %v", client, token, err)
 			}
-			if got := wait.Receive(t, "the request's token", tokens); got != token {
+			if got := check.Receive(t, "the request's token", tokens); got != token {
 				t.Errorf("%s: got the token %q, want %q", client, got, token)
 			}
 		}

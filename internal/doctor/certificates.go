@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 )
 
 // certificateRest is how long before its end a server's certificate is a warning, as it is
@@ -53,14 +54,14 @@ func (p Target) examineCertificates(ctx context.Context, r *report) {
 // a finding of their own.
 func (p Target) secured() (servers []secured) {
 	add := func(name, addr string, files config.TLS) {
-		if c, err := files.Config(); err == nil && c != nil {
+		if c, err := connect.ReadTLS(files); err == nil && c != nil {
 			servers = append(servers, secured{name, addr, c})
 		}
 	}
 	for _, addr := range p.Settings.Redis.Addrs {
 		add("Redis", addr, p.Settings.Redis.TLS)
 	}
-	base, err := p.Settings.RabbitMQ.TLS.Config()
+	base, err := connect.ReadTLS(p.Settings.RabbitMQ.TLS)
 	for _, raw := range p.Settings.RabbitMQ.URLs {
 		if s, parseErr := amqpconn.Parse(raw, base); err == nil && parseErr == nil && s.TLS != nil {
 			servers = append(servers, secured{"RabbitMQ", s.Addr, s.TLS})

@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/topicconfig"
 )
@@ -74,12 +75,13 @@ func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name stri
 		p.historyUnread(ctx, r, err)
 		return
 	}
+	earlier := topicconfig.Earlier(h)
 	if t := docs[name]; bound && t.Declare != nil {
-		for _, left := range topicconfig.LeftBindings(h, t) {
+		for _, left := range topicconfig.LeftBindings(earlier, t) {
 			p.examineOldQueue(ctx, r, b, name, t, left)
 		}
 	}
-	for _, left := range topicconfig.LeftIntakes(h, docs) {
+	for _, left := range topicconfig.LeftIntakes(earlier, docs) {
 		p.examineOldIntake(ctx, r, b, name, left, p.command("topic set "+name+" --unbind-old"))
 	}
 }
@@ -101,7 +103,7 @@ func (p Target) examineRemoved(ctx context.Context, r *report, b *broker, docs d
 			p.historyUnread(ctx, r, err)
 			return
 		}
-		for _, left := range topicconfig.LeftIntakes(h, docs.good) {
+		for _, left := range topicconfig.LeftIntakes(topicconfig.Earlier(h), docs.good) {
 			p.examineOldIntake(ctx, r, b, name, left, topicconfig.UnbindCommand(left, b.uri.Vhost))
 		}
 	})
@@ -125,7 +127,7 @@ func (p Target) historyUnread(ctx context.Context, r *report, err error) {
 // examineOldQueue reports a queue that an earlier document declared and that still exists.
 // AMQP can't tell whether it is still bound.
 func (p Target) examineOldQueue(ctx context.Context, r *report, b *broker, name string, t config.Topic,
-	left config.Binding) {
+	left topicconfig.Binding) {
 	found, err := b.queue(ctx, left.Queue)
 	if err != nil {
 		return
@@ -139,7 +141,7 @@ func (p Target) examineOldQueue(ctx context.Context, r *report, b *broker, name 
 
 // examineOldIntake reports the queue of an earlier intake that still exists and that nobody
 // consumes from. unbind is the command that removes its binding.
-func (p Target) examineOldIntake(ctx context.Context, r *report, b *broker, name string, left config.LeftIntake,
+func (p Target) examineOldIntake(ctx context.Context, r *report, b *broker, name string, left topicconfig.LeftIntake,
 	unbind string) {
 	check := "topic " + name + " old intake"
 	found, err := b.queue(ctx, left.Queue)
@@ -168,7 +170,7 @@ type Queue struct {
 // AskQueues asks the first broker that answers about queues, on one connection that it closes.
 // It needs no other rights than Examine. The error says why no broker answers, without a URL.
 func AskQueues(ctx context.Context, settings config.RabbitMQ, names []string) ([]Queue, error) {
-	secure, err := settings.TLS.Config()
+	secure, err := connect.ReadTLS(settings.TLS)
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq.tls: %w", err)
 	}

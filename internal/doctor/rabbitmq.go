@@ -18,13 +18,13 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/problem"
 )
 
 // broker is a connection to a broker, and the URL it was made with.
 type broker struct {
-	conn *amqp.Connection
-	raw  net.Conn // the connection under conn, to close it without AMQP
+	conn *amqpconn.Conn
 	uri  amqp.URI
 }
 
@@ -41,7 +41,7 @@ type brokers struct {
 // cut closes the connection at once. All requests on it end then.
 func (b brokers) cut() {
 	if b.first != nil {
-		_ = b.first.raw.Close()
+		b.first.conn.Cut()
 	}
 }
 
@@ -50,10 +50,8 @@ func (b brokers) close(ctx context.Context) {
 	if b.first == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, closeLimit)
-	defer cancel()
 	defer context.AfterFunc(ctx, b.cut)()
-	_ = b.first.conn.Close() // nothing is in flight
+	b.first.conn.Close(closeLimit) // nothing is in flight
 }
 
 // explains reports whether a finding about the brokers already explains a scanner's
@@ -70,6 +68,13 @@ func (b brokers) explains(kind problem.Kind) bool {
 func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, all documents, fleet fleetView) {
 	b, docs, running := found.first, all.good, len(fleet.live()) > 0
 	examineConflicts(r, docs)
+	for _, t := range docs {
+		if t.TakesIn() {
+			r.info("intake message size", "AMQP can't tell the max_message_size of RabbitMQ: a scanner has a body in memory "+
+				"before it can refuse it, so set max_message_size to the largest body that applications publish")
+			break
+		}
+	}
 	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
 		bound := p.examineTopic(ctx, r, b, name, docs[name], running)
 		if bound {
@@ -86,7 +91,7 @@ func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, all
 
 // reachRabbitMQ tries every URL at the same time. The caller must close the result.
 func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
-	secure, err := p.Settings.RabbitMQ.TLS.Config()
+	secure, err := connect.ReadTLS(p.Settings.RabbitMQ.TLS)
 	if err != nil {
 		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that exist", "rabbitmq.tls: %v", err)
 		return brokers{refused: true}
@@ -158,10 +163,7 @@ func dial(ctx context.Context, raw string, secure *tls.Config) (b broker, err er
 	if err != nil {
 		return b, fmt.Errorf("rabbitmq.urls: %w", err)
 	}
-	b.conn, err = server.Dial(ctx, amqpconn.Config{Timeout: askLimit, Transport: func(stream, raw net.Conn) net.Conn {
-		b.raw = raw
-		return stream
-	}})
+	b.conn, err = server.Connect(ctx, amqpconn.Config{Timeout: askLimit})
 	return b, err
 }
 
@@ -176,10 +178,10 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) (reason string
 	if err != nil {
 		return "", err
 	}
-	defer b.raw.Close()
-	defer context.AfterFunc(ctx, func() { _ = b.raw.Close() })()
-	blocked := b.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
-	ch, err := b.conn.Channel()
+	defer b.conn.Cut()
+	defer context.AfterFunc(ctx, b.conn.Cut)()
+	blocked := b.conn.AMQP.NotifyBlocked(make(chan amqp.Blocking, 1))
+	ch, err := b.conn.AMQP.Channel()
 	if err != nil {
 		return "", err
 	}
@@ -188,7 +190,7 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) (reason string
 	}
 	answered := make(chan struct{})
 	go func() { // another channel: the broker closes this one if its user may not publish
-		_, _ = b.conn.Channel() // an error is an answer too
+		_, _ = b.conn.AMQP.Channel() // an error is an answer too
 		close(answered)
 	}()
 	select {
@@ -232,7 +234,7 @@ func (b *broker) ask(ctx context.Context, question func(*amqp.Channel) error) er
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ch, err := b.conn.Channel()
+	ch, err := b.conn.AMQP.Channel()
 	if err == nil {
 		err = question(ch)
 		defer ch.Close()
@@ -337,10 +339,7 @@ func (b *broker) examineBinding(r *report, name string, t config.Topic, returned
 	}
 }
 
-func notFound(err error) bool {
-	var refusal *amqp.Error
-	return errors.As(err, &refusal) && refusal.Code == amqp.NotFound
-}
+func notFound(err error) bool { return amqpconn.Refused(err, amqp.NotFound) }
 
 // kind returns the exchange's type; direct if the scanner doesn't declare it.
 func kind(t config.Topic) string {

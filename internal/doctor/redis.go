@@ -16,7 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/registry"
 )
 
 const (
@@ -94,7 +94,7 @@ func (p Target) reachWritable(ctx context.Context, r *report) {
 		if err != nil {
 			continue
 		}
-		info := shard.ParseInfo(text)
+		info := registry.ParseInfo(text)
 		if used, limit := memory(info); limit > 0 && used >= limit && info["maxmemory_policy"] == "noeviction" {
 			examineMemory(r, n, info)
 		}
@@ -111,7 +111,7 @@ func memory(info map[string]string) (used, limit float64) {
 
 // examineRole reports whether a server takes writes.
 func examineRole(r *report, n node, info map[string]string) (writable bool) {
-	replica, yes := shard.ReplicaOf(n.addr, info)
+	replica, yes := registry.ReplicaOf(n.addr, info)
 	if yes {
 		r.fail(redisRole, fmt.Sprintf("set redis.addrs to %s, or redis.master_name and redis.addrs to the sentinels",
 			replica.Master), "%s", replica)
@@ -198,7 +198,7 @@ func (p Target) examineNode(ctx context.Context, r *report, n node) {
 		r.failErr(ctx, err, "redis.rights", n.cli("ACL SETUSER "+p.redisUser()+" +info"), "INFO: %v", err)
 		return
 	}
-	info := shard.ParseInfo(text)
+	info := registry.ParseInfo(text)
 	if !examineRole(r, n, info) {
 		return
 	}

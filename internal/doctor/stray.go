@@ -32,6 +32,7 @@ func (f fleetView) withoutDocument(topic string) (s split, others bool) {
 			sources[m.Source] = true
 		}
 	}
+	slices.Sort(s.with)
 	s.sources = slices.Sorted(maps.Keys(sources))
 	return s, len(s.without) > 0 && len(s.with) > 0
 }

@@ -1,10 +1,15 @@
 package duetime
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/test/check"
 )
+
+func TestMain(m *testing.M) { os.Exit(check.Leaks(m)) }
 
 func TestAt(t *testing.T) {
 	t.Parallel()

@@ -10,9 +10,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // A channel is abandoned while its oldest message waits for a queue that answers nothing.
@@ -63,7 +63,7 @@ func tap(t *testing.T, network *proxy, c *forward.Connection) *wiretap {
 // read them.
 func (w *wiretap) awaitAnswers(t *testing.T, n int64) {
 	t.Helper()
-	wait.Progress(t, "the broker's answers", func() int { return int(w.network.answers.Load()) },
+	check.Progress(t, "the broker's answers", func() int { return int(w.network.answers.Load()) },
 		func() bool { return w.network.answers.Load() >= n })
 	m := of("passes", "last", 1)
 	publish(t, w.last, m...)
@@ -85,11 +85,11 @@ func newBusy(t *testing.T, broker *servers.RabbitMQ) *busy {
 			<-leave
 			b.take(batch)
 		})
-	wait.Background(t, "Run of a publisher", b.Run)
+	check.Background(t, "Run of a publisher", b.Run)
 	t.Cleanup(b.goOn)
 	ready(t, b.Publisher)
 	publish(t, b.Publisher, of("passes", "first", 1)...)
-	wait.Closed(t, "a result to be handled", entered)
+	check.Closed(t, "a result to be handled", entered)
 	return b
 }
 
@@ -100,7 +100,7 @@ func abandonedWithItsConnection(t *testing.T, broker *servers.RabbitMQ) {
 	publish(t, b.Publisher, append(waiting, passing...)...)
 	b.wire.awaitAnswers(t, answered+behind)
 	b.wire.network.cut()
-	wait.For(t, "the loss to be known", b.Lost)
+	check.Until(t, "the loss to be known", b.Lost)
 	b.goOn()
 	keeps(t, b.all(waiting...), forward.Unknown)
 	keeps(t, b.all(passing...), forward.Confirmed)
@@ -116,13 +116,13 @@ func abandonedOverdue(t *testing.T, broker *servers.RabbitMQ) {
 	p, got := publisher(t, c, "topic", forward.Route{Exchange: "abandoned"})
 	ready(t, p)
 	network.muteLater()
-	network.hold()
+	network.held.shut()
 	opened := network.channels.Load()
 	waiting := writtenWithin(t, p, got, time.Second)
 	passing := of("passes", "overdue", behind)
 	publish(t, p, passing...)
-	wait.For(t, "the connection to be put to the test", func() bool { return network.channels.Load() > opened })
-	network.release()
+	check.Until(t, "the connection to be put to the test", func() bool { return network.channels.Load() > opened })
+	network.held.open()
 	wire.awaitAnswers(t, behind)
 	network.cut()
 	keeps(t, got.all(waiting), forward.Unknown)
@@ -160,9 +160,9 @@ func abandonedWhileDraining(t *testing.T, broker *servers.RabbitMQ) {
 		end()
 		drained := make(chan error, 1)
 		go func() { drained <- b.Drain(over) }()
-		wait.For(t, "the channel to be asked to stop", b.AskedToStop)
+		check.Until(t, "the channel to be asked to stop", b.AskedToStop)
 		b.goOn()
-		if err := wait.Receive(t, "the end of draining", drained); err == nil {
+		if err := check.Receive(t, "the end of draining", drained); err == nil {
 			t.Error("drained without an error, want the messages counted that were left")
 		}
 		keeps(t, b.all(waiting...), forward.Unknown)

@@ -17,7 +17,8 @@ import (
 )
 
 // asItWas returns the message of a task that came through an intake, as it was published.
-// With own it also has duefleet's headers. RabbitMQ ends the channel for a user-id other
+// It names its group, which the client has given. With own
+// it also has duefleet's other headers. RabbitMQ ends the channel for a user-id other
 // than the connection's user. Such a user-id becomes a header.
 func asItWas(t *task.Task, own bool, user string) amqp.Publishing {
 	p := t.AMQP.Properties
@@ -28,6 +29,9 @@ func asItWas(t *task.Task, own bool, user string) amqp.Publishing {
 		if t.AMQP.RoutingKey != "" {
 			headers[task.HeaderRoutingKey] = t.AMQP.RoutingKey
 		}
+	}
+	if t.Group != "" {
+		headers[task.HeaderGroup] = t.Group
 	}
 	if p.UserID != "" && p.UserID != user {
 		headers[task.HeaderUserID], p.UserID = p.UserID, ""
@@ -58,14 +62,15 @@ func refusalAsItWas(t *task.Task, l limits) string {
 	if _, err := strconv.ParseUint(p.Expiration, 10, 32); p.Expiration != "" && err != nil {
 		return "the expiration is no number of milliseconds below 2^32"
 	}
-	if l.frame == 0 || l.frame >= amqpmsg.MaxProperties+headerFrameRest {
+	rest := headerFrameRest + groupSize(t)
+	if l.frame == 0 || l.frame >= amqpmsg.MaxProperties+rest {
 		return ""
 	}
 	b, err := amqpmsg.Encode(amqpmsg.Message{Properties: p, Headers: t.AMQP.Headers})
 	if err != nil {
 		return err.Error()
 	}
-	if total := len(b) + headerFrameRest; total > l.frame {
+	if total := len(b) + rest; total > l.frame {
 		return fmt.Sprintf("properties and headers take %d bytes; the broker's frame_max is %d", total, l.frame)
 	}
 	return ""

@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // every is a message with each property and each type of header.
@@ -114,7 +114,7 @@ func consumed(t *testing.T, ch *amqp.Channel, queue string, n int) []amqp.Delive
 	}
 	all := make([]amqp.Delivery, n)
 	for i := range all {
-		all[i] = wait.Receive(t, "a delivery", deliveries)
+		all[i] = check.Receive(t, "a delivery", deliveries)
 	}
 	return all
 }
@@ -270,14 +270,14 @@ func TestOneOfTwoEqualMessagesIsReturned(t *testing.T) {
 			p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic",
 				forward.Route{Exchange: "picky", IntakeHeaders: headers})
 			ready(t, p)
-			network.hold() // both are in flight until both are answered
+			network.held.shut() // both are in flight until both are answered
 			sent := network.methods.Load()
 			twins := []*forward.Message{fromIntake(t, "one", every()), fromIntake(t, "two", every())}
 			publish(t, p, twins[0])
-			wait.For(t, "the broker returns the first", func() bool { return network.methods.Load() > sent })
+			check.Until(t, "the broker returns the first", func() bool { return network.methods.Load() > sent })
 			declareQueue(t, ch, "routed", "picky", "#", nil, nil)
 			publish(t, p, twins[1])
-			network.release()
+			network.held.open()
 			if n := outcomes(got.all(twins...)); n[forward.Confirmed] != 1 || n[forward.Returned] != 1 {
 				t.Errorf("%v, want one confirmed and one returned", n)
 			}
@@ -295,9 +295,9 @@ func TestTwoVersionsWithOneContent(t *testing.T) {
 	p, got, network := picky(t)
 	versions := []*forward.Message{pickyAs(t, "twice", "no", nil), pickyAs(t, "twice", "no", nil)}
 	versions[1].Task.Due = versions[1].Task.Due.Add(time.Second)
-	network.hold()
+	network.held.shut()
 	publish(t, p, versions...)
-	network.release()
+	network.held.open()
 	if n := outcomes(got.all(versions...)); n[forward.Confirmed] != 0 {
 		t.Errorf("%v, want none confirmed", n)
 	}

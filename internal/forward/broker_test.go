@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // ownBroker starts a broker for a test that harms it.
@@ -132,7 +131,7 @@ func rests(t *testing.T, broker *servers.RabbitMQ) {
 	declared := time.Now()
 	has := func(what string, right func(places int) bool) {
 		t.Helper()
-		wait.For(t, what, func() bool { return right(p.Places()) })
+		check.Until(t, what, func() bool { return right(p.Places()) })
 	}
 	has("the first channel", func(n int) bool { return n == 256 })
 	var all []*forward.Message
@@ -148,7 +147,7 @@ func rests(t *testing.T, broker *servers.RabbitMQ) {
 	if ok, why := p.Ready(); !ok {
 		t.Errorf("a topic that rests isn't ready: %s", why)
 	}
-	wait.For(t, "the declaration to be a second old", func() bool { return time.Since(declared) > time.Second })
+	check.Until(t, "the declaration to be a second old", func() bool { return time.Since(declared) > time.Second })
 	p.Rest(false)
 	has("another channel", func(n int) bool { return n >= 256 })
 
@@ -159,7 +158,7 @@ func rests(t *testing.T, broker *servers.RabbitMQ) {
 	returned := messages("topic", "returned", 1)
 	publish(t, p, returned...)
 	keeps(t, got.all(returned...), forward.Returned)
-	wait.For(t, "the binding", func() bool {
+	check.Until(t, "the binding", func() bool {
 		check.OK(t, ch.Publish("rests", "k", false, false, amqp.Publishing{MessageId: "probe"}))
 		for {
 			m, ok, err := ch.Get("rests", true)
@@ -237,10 +236,10 @@ func alarm(t *testing.T, broker *servers.RabbitMQ) {
 	loading, stop := context.WithCancel(t.Context())
 	sent := make(chan []*forward.Message, 1)
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
-	wait.Count(t, "messages to flow", 1001, got.count)
+	check.Count(t, "messages to flow", 1001, got.count)
 	setAlarm(t, broker, true)
 	defer setAlarm(t, broker, false)
-	wait.For(t, "the alarm", func() bool {
+	check.Until(t, "the alarm", func() bool {
 		connected, blocked, reason := c.State()
 		return connected && blocked && strings.Contains(reason, "low on memory")
 	})
@@ -262,7 +261,7 @@ func alarm(t *testing.T, broker *servers.RabbitMQ) {
 	setAlarm(t, broker, false)
 	ready(t, p)
 	before := got.count()
-	wait.Count(t, "messages to flow again", before+1001, got.count)
+	check.Count(t, "messages to flow again", before+1001, got.count)
 	stop()
 	truthful(t, got.all(<-sent...), stored(t, servertest.Channel(t, broker.URL("/")), "alarm"))
 }
@@ -280,16 +279,16 @@ func longAlarm(t *testing.T, broker *servers.RabbitMQ) {
 	loading, stop := context.WithCancel(t.Context())
 	sent := make(chan []*forward.Message, 1)
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
-	wait.Count(t, "messages to flow", 1001, got.count)
+	check.Count(t, "messages to flow", 1001, got.count)
 	setAlarm(t, broker, true)
 	defer setAlarm(t, broker, false)
-	wait.For(t, "the alarm", func() bool { _, blocked, _ := c.State(); return blocked })
+	check.Until(t, "the alarm", func() bool { _, blocked, _ := c.State(); return blocked })
 	stop()
 	batch := <-sent
 	before := outcomes(got.all(batch...))[forward.Unknown]
 
 	late, gotLate := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", route)
-	wait.For(t, "the alarm on a connection that is new", func() bool {
+	check.Until(t, "the alarm on a connection that is new", func() bool {
 		_, reason := late.Ready()
 		return strings.HasPrefix(reason, "RabbitMQ blocks publishers: low on memory")
 	})
@@ -317,7 +316,7 @@ func unanswering(t *testing.T, broker *servers.RabbitMQ) {
 	check.OK(t, broker.Pause())
 	m := messages("topic", "m", 1)[0]
 	publish(t, p, m)
-	wait.For(t, "the connection to be closed", func() bool { return log.count("rabbitmq is unavailable") > 0 })
+	check.Until(t, "the connection to be closed", func() bool { return log.count("rabbitmq is unavailable") > 0 })
 	check.OK(t, broker.Resume())
 	if text := log.String(); strings.Contains(text, "closed network connection") ||
 		!strings.Contains(text, "no answer from ") {
@@ -357,17 +356,17 @@ func killed(t *testing.T, broker *servers.RabbitMQ) {
 	loading, stop := context.WithCancel(t.Context())
 	sent := make(chan []*forward.Message, 1)
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
-	wait.Count(t, "messages to flow", 1001, got.count)
+	check.Count(t, "messages to flow", 1001, got.count)
 	// Some must be in flight for certain.
 	check.OK(t, broker.Pause())
 	held := messages("unanswered", "held", 10)
 	publish(t, unanswered, held...)
 	check.OK(t, broker.Kill())
-	wait.For(t, "the loss", func() bool { connected, _, reason := c.State(); return !connected && reason != "" })
+	check.Until(t, "the loss", func() bool { connected, _, reason := c.State(); return !connected && reason != "" })
 	check.OK(t, broker.Restart(t.Context()))
 	ready(t, p)
 	before := got.count()
-	wait.Count(t, "messages to flow again", before+1001, got.count)
+	check.Count(t, "messages to flow again", before+1001, got.count)
 	stop()
 	lost := gotUnanswered.all(held...)
 	if n := outcomes(lost); n[forward.Unknown] != len(held) {

@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -149,7 +150,7 @@ func (ch *channel) unwritten(seq uint64, err error) (mine bool, stop error) {
 	if errors.Is(err, amqp.ErrClosed) {
 		return !ch.confirms.undo(seq), errClosed
 	}
-	ch.conn.wire.abort()
+	ch.conn.link.Cut()
 	return true, fmt.Errorf("write: %w", err)
 }
 
@@ -348,16 +349,7 @@ func (ch *channel) abandon(reason string, suspicion bool) {
 	ch.results = ch.confirms.abandon(ch.returns, reason, ch.reliable, ch.results[:0])
 	ch.hand()
 	ch.ended()
-	done := make(chan struct{})
-	go func() {
-		_ = ch.amqp.Close()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(closeTimeout):
-		if suspicion {
-			ch.conn.suspect()
-		}
+	if !amqpconn.Within(closeTimeout, func() { _ = ch.amqp.Close() }) && suspicion {
+		ch.conn.suspect()
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // loadWindow bounds the loader's messages in flight, so that a broker on a slow machine
@@ -53,15 +52,15 @@ func TestExchangeDeletedWhileForwarding(t *testing.T) {
 	sent := make(chan []*forward.Message, 2)
 	go func() { sent <- load(loading, t, doomed, "doomed", "m") }()
 	go func() { sent <- load(loading, t, other, "other", "m") }()
-	wait.Count(t, "messages on a topic", 1001, gotDoomed.count)
-	wait.Count(t, "messages on the other topic", 1001, gotOther.count)
+	check.Count(t, "messages on a topic", 1001, gotDoomed.count)
+	check.Count(t, "messages on the other topic", 1001, gotOther.count)
 	check.OK(t, ch.ExchangeDelete("doomed", false, false))
-	wait.For(t, "the reason on the topic", func() bool {
+	check.Until(t, "the reason on the topic", func() bool {
 		ok, reason := doomed.Ready()
 		return !ok && strings.Contains(reason, "no exchange 'doomed'")
 	})
 	since := gotOther.count()
-	wait.Count(t, "the other topic to go on", since+1001, gotOther.count)
+	check.Count(t, "the other topic to go on", since+1001, gotOther.count)
 	declareExchange(t, ch, "doomed", amqp.ExchangeDirect)
 	check.OK(t, ch.QueueBind("doomed", "k", "doomed", false, nil))
 	ready(t, doomed)
@@ -123,7 +122,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	ch := servertest.Channel(t, url)
 	for i := range 24 {
 		before := got.count()
-		wait.Count(t, "messages to flow", before+101, got.count)
+		check.Count(t, "messages to flow", before+101, got.count)
 		switch i % 4 {
 		case 0:
 			network.cut()
@@ -139,7 +138,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		all = append(all, <-sent...)
 	}
 	found := got.all(all...)
-	if err := p.Drain(wait.Context(t)); err != nil {
+	if err := p.Drain(check.Context(t)); err != nil {
 		t.Error(err)
 	}
 	truthful(t, found, stored(t, ch, "q"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,18 +28,34 @@ const (
 
 // conn is one AMQP connection.
 type conn struct {
-	amqp     *amqp.Connection
-	wire     *wire
-	server   *amqpconn.Server
+	link     *amqpconn.Conn
+	wire     *wire         // under link
 	answer   time.Duration // how long the broker may take to answer a test of the connection
 	closes   chan *amqp.Error
 	blocking chan amqp.Blocking
 	routes   chan Route // of topics that want to publish; the probe uses the first
-	frame    int        // frame_max, in bytes
 
 	blocked atomic.Bool  // by an alarm
 	maxBody atomic.Int64 // the broker's max_message_size, 0 until an error names it
 	noUser  atomic.Bool  // the broker knows this connection's user under another name
+}
+
+func dial(ctx context.Context, s *amqpconn.Server, cfg Config) (_ *conn, err error) {
+	c := &conn{answer: cfg.pace.answer, routes: make(chan Route, 1)}
+	c.link, err = s.Connect(ctx, amqpconn.Config{Product: appID, Name: cfg.Name, Timeout: cfg.ConnectTimeout,
+		Heartbeat: cfg.Heartbeat, Transport: func(stream, raw net.Conn) net.Conn {
+			c.wire = newWire(stream, raw, cfg.WriteTimeout)
+			return c.wire
+		}})
+	if err != nil {
+		if errors.As(err, new(*amqp.Error)) {
+			err = fmt.Errorf("open %s: %w", s.Addr, amqpconn.Brief(err))
+		}
+		return nil, err
+	}
+	c.closes = c.link.AMQP.NotifyClose(make(chan *amqp.Error, 1))
+	c.blocking = c.link.AMQP.NotifyBlocked(make(chan amqp.Blocking, blockingBuffer))
+	return c, nil
 }
 
 // user returns the user-id that messages of this connection may have; "" for none.
@@ -46,11 +63,11 @@ func (c *conn) user() string {
 	if c.noUser.Load() {
 		return ""
 	}
-	return c.server.User
+	return c.link.Server.User
 }
 
 func (c *conn) limits() limits {
-	return limits{frame: c.frame, body: int(c.maxBody.Load())}
+	return limits{frame: c.link.AMQP.Config.FrameSize, body: int(c.maxBody.Load())}
 }
 
 // learnLimits reads the broker's max_message_size from the error that ended a channel. Larger
@@ -86,7 +103,7 @@ func (c *conn) probe(r Route) {
 	if !c.finds(r) {
 		exchange = "" // AMQP's default exchange is always there
 	}
-	channel, err := c.amqp.Channel()
+	channel, err := c.link.AMQP.Channel()
 	if err != nil {
 		return
 	}
@@ -105,7 +122,7 @@ func (c *conn) finds(r Route) bool {
 	if r.Exchange == "" || r.check() != nil {
 		return false
 	}
-	channel, err := c.amqp.Channel()
+	channel, err := c.link.AMQP.Channel()
 	if err != nil {
 		return false
 	}
@@ -116,34 +133,46 @@ func (c *conn) finds(r Route) bool {
 	return channel.ExchangeDeclarePassive(r.Exchange, amqp.ExchangeDirect, true, false, false, false, nil) == nil
 }
 
-// call runs requests to the broker for at most limit. The requests take no context; after
-// ctx ends, call waits for at most another closeTimeout. Requests that take longer go on
-// until the broker answers or the connection is lost. If they succeed after all, undo
-// runs.
-func (c *conn) call(ctx context.Context, limit time.Duration, requests func() error, undo func()) error {
+// channel opens a channel, and prepare makes it ready. Both together take at most limit.
+// These requests take no context; after ctx ends, channel waits for at most another
+// closeTimeout. Requests that take longer go on until the broker answers or the connection is
+// lost. If they succeed after all, the channel is closed.
+func (c *conn) channel(ctx context.Context, limit time.Duration,
+	prepare func(*amqp.Channel) error) (*amqp.Channel, error) {
+	var opened *amqp.Channel
 	done := make(chan error, 1)
-	go func() { done <- requests() }()
+	go func() {
+		var err error
+		if opened, err = c.link.AMQP.Channel(); err != nil {
+			done <- fmt.Errorf("open a channel: %w", amqpconn.Brief(err))
+			return
+		}
+		if err = prepare(opened); err != nil {
+			_ = opened.Close()
+		}
+		done <- err
+	}()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case err := <-done:
-		return err
+		return opened, err
 	case <-timer.C:
 	case <-ctx.Done():
 		timer.Reset(closeTimeout)
 		select {
 		case err := <-done:
-			return err
+			return opened, err
 		case <-timer.C:
 		}
 	}
 	c.suspect()
 	go func() {
 		if <-done == nil {
-			undo()
+			_ = opened.Close()
 		}
 	}()
-	return fmt.Errorf("no answer from %s within %v", c.server.Addr, limit)
+	return nil, fmt.Errorf("no answer from %s within %v", c.link.Server.Addr, limit)
 }
 
 // suspect tests whether the broker still answers on this connection, and reports the
@@ -152,35 +181,21 @@ func (c *conn) call(ctx context.Context, limit time.Duration, requests func() er
 // other topics their channels.
 func (c *conn) suspect() (answered bool) {
 	answer := make(chan bool, 1)
-	go func() {
-		channel, err := c.amqp.Channel()
+	if !amqpconn.Within(c.answer, func() {
+		channel, err := c.link.AMQP.Channel()
 		if err == nil {
 			_ = channel.Close()
 		}
 		answer <- err == nil
-	}()
-	select {
-	case answered = <-answer:
-	case <-time.After(c.answer):
-		c.wire.cut(fmt.Errorf("no answer from %s within %v, the connection was closed", c.server.Addr, c.answer))
+	}) {
+		c.wire.cut(fmt.Errorf("no answer from %s within %v, the connection was closed", c.link.Server.Addr, c.answer))
+		return false
 	}
-	return answered
+	return <-answer
 }
 
 // close closes the connection in order, within little more than closeTimeout.
-func (c *conn) close() {
-	done := make(chan struct{})
-	go func() {
-		_ = c.amqp.Close()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(closeTimeout):
-	}
-	c.wire.abort()
-	<-done
-}
+func (c *conn) close() { c.link.Close(closeTimeout) }
 
 // abandon closes the connection at once and returns why.
 func (c *conn) abandon(why error) error {
@@ -199,9 +214,9 @@ func (c *conn) lossError(e *amqp.Error) error {
 		return err
 	}
 	if e == nil {
-		return fmt.Errorf("%s closed the connection", c.server.Addr)
+		return fmt.Errorf("%s closed the connection", c.link.Server.Addr)
 	}
-	return fmt.Errorf("connection to %s: %s", c.server.Addr, brokerText(e))
+	return fmt.Errorf("connection to %s: %w", c.link.Server.Addr, amqpconn.Brief(e))
 }
 
 // lossText returns the error that ended a channel. If this program closed the connection
@@ -210,21 +225,5 @@ func (c *conn) lossText(e *amqp.Error) string {
 	if why := c.wire.reason(); why != nil && !e.Server {
 		return why.Error()
 	}
-	return brokerText(e)
-}
-
-// brokerError is an error whose text is brokerText.
-type brokerError struct{ cause error }
-
-func (e brokerError) Error() string { return brokerText(e.cause) }
-
-func (e brokerError) Unwrap() error { return e.cause }
-
-// brokerText returns the broker's words with the AMQP code; for other errors their text.
-func brokerText(err error) string {
-	var e *amqp.Error
-	if errors.As(err, &e) && e != nil {
-		return strconv.Itoa(e.Code) + " " + e.Reason
-	}
-	return err.Error()
+	return amqpconn.Brief(e).Error()
 }

@@ -73,14 +73,8 @@ type pace struct {
 	answer time.Duration
 }
 
-// The limits of the pauses between attempts. They vary, so that a fleet doesn't come back
-// all at once.
-const (
-	backoffMin = 100 * time.Millisecond
-	backoffMax = 5 * time.Second
-	// refusedPause is the shortest pause after a refused password.
-	refusedPause = time.Second
-)
+// refusedPause is the shortest pause after a refused password.
+const refusedPause = time.Second
 
 // Connection keeps one AMQP connection up for all topics.
 type Connection struct {
@@ -153,34 +147,25 @@ func (c *Connection) State() (connected, blocked bool, reason string) {
 // to 5s. After a refused password the pause is at least 1s. A connection that lasted
 // longer than 5s resets the pauses.
 func (c *Connection) Run(ctx context.Context) error {
-	pause := retry.Backoff{Min: backoffMin, Max: backoffMax}
-	var outage time.Time
+	outage := amqpconn.NewOutage()
 	var advised string
 	for {
 		conn, err := c.dialAny(ctx)
 		if err == nil {
-			c.logUp(ctx, conn, outage)
-			outage = time.Time{}
-			began := time.Now()
+			c.logUp(ctx, conn, outage.Over())
 			err = c.serve(ctx, conn)
-			if time.Since(began) > backoffMax {
-				pause.Reset()
-			}
 		}
 		if ctx.Err() != nil {
 			c.set(nil, false, "stopped")
 			return nil
 		}
 		c.set(nil, false, err.Error())
-		advice, first := c.cfg.Advice(err.Error()), outage.IsZero()
-		if first {
-			outage = time.Now()
-		}
+		advice, first := c.cfg.Advice(err.Error()), outage.Failed()
 		if first || (advice != "" && advice != advised) {
 			advised = advice
 			c.log.WarnContext(ctx, "rabbitmq is unavailable", "error", err)
 		}
-		wait := pause.Next()
+		wait := outage.Pause()
 		if errors.As(err, new(*amqpconn.LoginError)) {
 			wait = max(wait, refusedPause)
 		}
@@ -188,12 +173,12 @@ func (c *Connection) Run(ctx context.Context) error {
 	}
 }
 
-func (c *Connection) logUp(ctx context.Context, conn *conn, outage time.Time) {
-	if outage.IsZero() {
-		c.log.InfoContext(ctx, "rabbitmq is connected", "address", conn.server.Addr)
+func (c *Connection) logUp(ctx context.Context, conn *conn, outage time.Duration) {
+	if outage == 0 {
+		c.log.InfoContext(ctx, "rabbitmq is connected", "address", conn.link.Server.Addr)
 		return
 	}
-	c.log.InfoContext(ctx, "rabbitmq is available again", "address", conn.server.Addr, "outage", time.Since(outage))
+	c.log.InfoContext(ctx, "rabbitmq is available again", "address", conn.link.Server.Addr, "outage", outage)
 }
 
 // refresh takes the latest URLs and TLS. It logs once if they can't be used.
@@ -280,7 +265,7 @@ func (c *Connection) serve(ctx context.Context, conn *conn) error {
 			return nil
 		case e := <-conn.closes:
 			// The library may leave the TCP connection open here.
-			conn.wire.abort()
+			conn.link.Cut()
 			return conn.lossError(e)
 		case b, ok := <-conn.blocking:
 			if !ok {
@@ -307,7 +292,7 @@ func (c *Connection) serve(ctx context.Context, conn *conn) error {
 		}
 		last = now
 		if probed != nil && !conn.blocked.Load() && now.Sub(began) > c.cfg.ConnectTimeout {
-			return conn.abandon(fmt.Errorf("no answer from %s within %v", conn.server.Addr, c.cfg.ConnectTimeout))
+			return conn.abandon(fmt.Errorf("no answer from %s within %v", conn.link.Server.Addr, c.cfg.ConnectTimeout))
 		}
 	}
 }

@@ -17,8 +17,8 @@ func TestMeasureHalfOpenConnection(t *testing.T) {
 			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 		})
 	ready(t, p)
-	network.freeze()
-	defer network.thaw()
+	network.frozen.shut()
+	defer network.frozen.open()
 	if late := overdue(t, p, got); late > 5*time.Second {
 		t.Errorf("resolved %v after the deadline", late)
 	}

@@ -2,6 +2,7 @@ package forward_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,7 +15,6 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMalformedURLKeepsItsPassword(t *testing.T) {
@@ -44,7 +44,7 @@ func TestMalformedURLKeepsItsPassword(t *testing.T) {
 func textLog(l *logLines) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // logLines collects a log.
-type logLines struct{ wait.Log }
+type logLines struct{ check.Log }
 
 func (l *logLines) count(part string) int { return strings.Count(l.String(), part) }
 
@@ -53,12 +53,12 @@ func TestWrongPasswordIsAnOutage(t *testing.T) {
 	network, url := newProxy(t, strings.Replace(servertest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1))
 	log := &logLines{}
 	c := connect(t, forward.Config{URLs: []string{url}, Log: textLog(log)})
-	wait.For(t, "the reason", func() bool {
+	check.Until(t, "the reason", func() bool {
 		connected, _, reason := c.State()
 		return !connected && strings.Contains(reason, "403 ACCESS_REFUSED - Login was refused")
 	})
 	tries := network.dials.Load()
-	wait.For(t, "more tries, that are not logged", func() bool { return network.dials.Load() >= tries+2 })
+	check.Until(t, "more tries, that are not logged", func() bool { return network.dials.Load() >= tries+2 })
 	if n := log.count("level="); n != 1 || log.count("secret") != 0 {
 		t.Errorf("%d records, want one without the password:\n%s", n, log)
 	}
@@ -77,14 +77,14 @@ func TestAnOutageIsLoggedAgainWhenThereIsAdvice(t *testing.T) {
 	}})
 	more := func() {
 		tries := network.dials.Load()
-		wait.For(t, "more tries", func() bool { return network.dials.Load() >= tries+2 })
+		check.Until(t, "more tries", func() bool { return network.dials.Load() >= tries+2 })
 	}
 	more()
 	if n := log.count("level=WARN"); n != 1 {
 		t.Errorf("%d records without advice, want one:\n%s", n, log)
 	}
 	known.Store(true)
-	wait.For(t, "the advice", func() bool { return log.count("ask the keeper") == 1 })
+	check.Until(t, "the advice", func() bool { return log.count("ask the keeper") == 1 })
 	more()
 	if n := log.count("level=WARN"); n != 2 {
 		t.Errorf("%d records, want one without and one with advice:\n%s", n, log)
@@ -117,9 +117,9 @@ func TestLostConnection(t *testing.T) {
 	const cuts = 5
 	for i := range cuts {
 		before := got.count()
-		wait.Count(t, "messages to flow", before+501, got.count)
+		check.Count(t, "messages to flow", before+501, got.count)
 		network.cut()
-		wait.For(t, "the loss to be noticed", func() bool { return log.count("rabbitmq is unavailable") == i+1 })
+		check.Until(t, "the loss to be noticed", func() bool { return log.count("rabbitmq is unavailable") == i+1 })
 		ready(t, p)
 	}
 	stop()
@@ -170,7 +170,7 @@ func TestHalfOpenConnection(t *testing.T) {
 			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 		})
 	ready(t, p)
-	network.freeze()
+	network.frozen.shut()
 	if late := overdue(t, p, got); late < 0 {
 		t.Errorf("resolved %v before the deadline", -late)
 	}
@@ -180,7 +180,7 @@ func TestHalfOpenConnection(t *testing.T) {
 	if r := got.all(expired)[0]; r.Outcome != forward.Unsent {
 		t.Errorf("%+v with its deadline over, want unsent", r)
 	}
-	network.thaw()
+	network.frozen.open()
 	ready(t, p)
 	m := messages("topic", "again", 1)[0]
 	publish(t, p, m)
@@ -218,9 +218,9 @@ func TestStuckChannel(t *testing.T) {
 		t.Errorf("%+v on another channel, want confirmed", r)
 	}
 	// One replaces the silent channel, and one tests whether the broker answers.
-	wait.For(t, "the connection to be put to the test", func() bool { return network.channels.Load() >= opened+2 })
+	check.Until(t, "the connection to be put to the test", func() bool { return network.channels.Load() >= opened+2 })
 	before := gotFine.count()
-	wait.Count(t, "messages on the other topic", before+501, gotFine.count)
+	check.Count(t, "messages on the other topic", before+501, gotFine.count)
 	stop()
 	batch := <-sent
 	if n := outcomes(gotFine.all(batch...)); n[forward.Confirmed] != len(batch) {
@@ -246,7 +246,7 @@ func writeIntoNothing(t *testing.T) time.Duration {
 			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 		})
 	ready(t, p)
-	network.freeze()
+	network.frozen.shut()
 	batch := messages("topic", "m", 200)
 	for _, m := range batch {
 		m.Task.Payload = make([]byte, 256<<10)
@@ -270,15 +270,15 @@ func TestDrain(t *testing.T) {
 	ready(t, p)
 	batch := messages("topic", "m", 1000)
 	publish(t, p, batch...)
-	if err := p.Drain(wait.Context(t)); err != nil {
+	if err := p.Drain(check.Context(t)); err != nil {
 		t.Error(err)
 	}
 	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != len(batch) || got.count() != len(batch) {
 		t.Errorf("%v when drained, want all confirmed", n)
 	}
 
-	network.freeze()
-	defer network.thaw()
+	network.frozen.shut()
+	defer network.frozen.open()
 	stuck := messages("topic", "stuck", 100)
 	publish(t, p, stuck...)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -316,7 +316,7 @@ func endFrozen(t *testing.T, limits func(forward.Config) forward.Config) time.Du
 	running.Go(func() { _ = c.Run(ctx) })
 	running.Go(func() { _ = p.Run(ctx) })
 	ready(t, p)
-	network.freeze()
+	network.frozen.shut()
 	batch := messages("topic", "m", 10)
 	publish(t, p, batch...)
 	ended := make(chan struct{})
@@ -326,7 +326,7 @@ func endFrozen(t *testing.T, limits func(forward.Config) forward.Config) time.Du
 	}()
 	began := time.Now()
 	cancel()
-	wait.Closed(t, "the end of both", ended)
+	check.Closed(t, "the end of both", ended)
 	took := time.Since(began)
 	if n := outcomes(got.all(batch...)); n[forward.Unknown] != len(batch) {
 		t.Errorf("%v, want all unknown", n)
@@ -335,4 +335,26 @@ func endFrozen(t *testing.T, limits func(forward.Config) forward.Config) time.Du
 		t.Error("ready after the end")
 	}
 	return took
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	secured, pool := servertest.OverTLS(t, servertest.RabbitMQ(t))
+
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: pool}}), "topic",
+		forward.Route{
+			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+		})
+	ready(t, p)
+	batch := messages("topic", "m", 3000)
+	publish(t, p, batch...)
+	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != len(batch) {
+		t.Errorf("%v, want all confirmed", n)
+	}
+
+	stranger := connect(t, forward.Config{URLs: []string{secured}})
+	check.Until(t, "the unknown authority as a reason", func() bool {
+		connected, _, reason := stranger.State()
+		return !connected && strings.Contains(reason, "certificate")
+	})
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpconn"
 )
 
 // The arguments of a queue with a dead-letter exchange
@@ -27,13 +29,13 @@ func (d *Declare) declareDeadLetter(channel *amqp.Channel) error {
 		return nil
 	}
 	if err := channel.ExchangeDeclare(d.DeadLetter, amqp.ExchangeFanout, true, false, false, false, nil); err != nil {
-		return fmt.Errorf("declare dead-letter exchange %q: %w", d.DeadLetter, brokerError{err})
+		return fmt.Errorf("declare dead-letter exchange %q: %w", d.DeadLetter, amqpconn.Brief(err))
 	}
 	if _, err := channel.QueueDeclare(d.DeadLetter, true, false, false, false, d.typeArgument()); err != nil {
-		return fmt.Errorf("declare dead-letter queue %q: %w", d.DeadLetter, brokerError{err})
+		return fmt.Errorf("declare dead-letter queue %q: %w", d.DeadLetter, amqpconn.Brief(err))
 	}
 	if err := channel.QueueBind(d.DeadLetter, "", d.DeadLetter, false, nil); err != nil {
-		return fmt.Errorf("bind dead-letter queue %q: %w", d.DeadLetter, brokerError{err})
+		return fmt.Errorf("bind dead-letter queue %q: %w", d.DeadLetter, amqpconn.Brief(err))
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func deadLettered(queueType, dead string) forward.Route {
@@ -38,13 +37,13 @@ func TestWhatAConsumerRejectsIsKept(t *testing.T) {
 			deliveries, err := ch.Consume("orders.due", "", false, false, false, false, nil)
 			check.OK(t, err)
 			for range batch {
-				d := wait.Receive(t, "a message to reject", deliveries)
+				d := check.Receive(t, "a message to reject", deliveries)
 				check.OK(t, d.Reject(false))
 			}
 			kept, err := ch.Consume("orders.dead", "", true, false, false, false, nil)
 			check.OK(t, err)
 			for range batch {
-				m := wait.Receive(t, "a dead letter", kept)
+				m := check.Receive(t, "a dead letter", kept)
 				why := m.Headers["x-first-death-reason"]
 				if !strings.HasPrefix(m.MessageId, "rejected-") || m.Type != "orders" || m.RoutingKey != "k" || why != "rejected" {
 					t.Errorf("dead letter %+v", m)

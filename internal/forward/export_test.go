@@ -4,16 +4,16 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // Target returns cfg with high limits. A slow machine or a process that stands still then
 // ends no connection and gives up no message. Values that cfg sets stay.
 func Target(cfg Config) Config {
-	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, wait.Hang)
-	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, wait.Hang)
-	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, wait.Hang)
-	cfg.pace = pace{stall: time.Hour, answer: wait.Hang, rest: time.Nanosecond}
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, check.Hang)
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, check.Hang)
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, check.Hang)
+	cfg.pace = pace{stall: time.Hour, answer: check.Hang, rest: time.Nanosecond}
 	return cfg
 }
 

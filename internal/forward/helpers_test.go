@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -66,7 +65,7 @@ func (r *results) all(messages ...*forward.Message) []forward.Result {
 	r.t.Helper()
 	found := make([]forward.Result, len(messages))
 	for i, m := range messages {
-		wait.Progress(r.t, fmt.Sprintf("a result for %q", m.Task.ID), r.count, func() bool {
+		check.Progress(r.t, fmt.Sprintf("a result for %q", m.Task.ID), r.count, func() bool {
 			one, ok := r.get(m)
 			found[i] = one
 			return ok
@@ -99,7 +98,7 @@ func connectAsIs(t testing.TB, cfg forward.Config) *forward.Connection {
 	}
 	c, err := forward.New(cfg)
 	check.OK(t, err)
-	wait.Background(t, "Run of a connection", c.Run)
+	check.Background(t, "Run of a connection", c.Run)
 	return c
 }
 
@@ -112,13 +111,13 @@ func publisher(t testing.TB, c *forward.Connection, topic string, r forward.Rout
 	}
 	got := newResults(t)
 	p := c.NewPublisher(topic, r, got.take)
-	wait.Background(t, "Run of a publisher", p.Run)
+	check.Background(t, "Run of a publisher", p.Run)
 	return p, got
 }
 
 func ready(t testing.TB, p *forward.Publisher) {
 	t.Helper()
-	check.OK(t, p.WaitReady(wait.Context(t)))
+	check.OK(t, p.WaitReady(check.Context(t)))
 }
 
 func publish(t testing.TB, p *forward.Publisher, batch ...*forward.Message) {
@@ -162,7 +161,7 @@ func stored(t testing.TB, ch *amqp.Channel, queue string) map[string]int {
 	check.OK(t, err)
 	ids := make(map[string]int)
 	for {
-		m := wait.Receive(t, "the end of queue "+queue, deliveries)
+		m := check.Receive(t, "the end of queue "+queue, deliveries)
 		if m.MessageId != end {
 			ids[m.MessageId]++
 			continue

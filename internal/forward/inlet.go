@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpconn"
 )
 
 // Inlet is a queue that gets every message published to an exchange, and a place for
@@ -38,23 +40,11 @@ func (c *Connection) Channel(ctx context.Context, prepare func(*amqp.Channel) er
 	if conn == nil {
 		return nil, errors.New(reason)
 	}
-	opened := make(chan *amqp.Channel, 1)
-	err := conn.call(ctx, c.cfg.ConnectTimeout, func() error {
-		channel, err := conn.amqp.Channel()
-		if err != nil {
-			return fmt.Errorf("open a channel: %w", brokerError{err})
-		}
-		if err := prepare(channel); err != nil {
-			_ = channel.Close()
-			return err
-		}
-		opened <- channel
-		return nil
-	}, func() { _ = (<-opened).Close() })
+	channel, err := conn.channel(ctx, c.cfg.ConnectTimeout, prepare)
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, c.cfg.Advice(err.Error()))
 	}
-	return <-opened, nil
+	return channel, nil
 }
 
 // Changed returns a channel that is closed when the connection is opened or lost, or when
@@ -68,12 +58,12 @@ func (in Inlet) Prepare(channel *amqp.Channel) error {
 	}
 	for _, name := range []string{in.Exchange, in.Refused} {
 		if err := channel.ExchangeDeclarePassive(name, in.Type, true, false, false, false, nil); err != nil {
-			return fmt.Errorf("check exchange %q: %w", name, brokerError{err})
+			return fmt.Errorf("check exchange %q: %w", name, amqpconn.Brief(err))
 		}
 	}
 	for _, name := range []string{in.Queue, in.Refused} {
 		if _, err := channel.QueueDeclarePassive(name, true, false, false, false, nil); err != nil {
-			return fmt.Errorf("check queue %q: %w", name, brokerError{err})
+			return fmt.Errorf("check queue %q: %w", name, amqpconn.Brief(err))
 		}
 	}
 	return nil
@@ -89,10 +79,10 @@ func (in Inlet) declare(channel *amqp.Channel) error {
 	args := quorum.arguments()
 	args[argSingleActive], args[argDeliveryLimit] = true, noDeliveryLimit
 	if _, err := channel.QueueDeclare(in.Queue, true, false, false, false, args); err != nil {
-		return fmt.Errorf("declare queue %q: %w", in.Queue, brokerError{err})
+		return fmt.Errorf("declare queue %q: %w", in.Queue, amqpconn.Brief(err))
 	}
 	if err := channel.ExchangeDeclare(in.Exchange, in.Type, true, false, false, false, nil); err != nil {
-		return fmt.Errorf("declare exchange %q: %w%s", in.Exchange, brokerError{err}, in.typeAdvice(err))
+		return fmt.Errorf("declare exchange %q: %w%s", in.Exchange, amqpconn.Brief(err), in.typeAdvice(err))
 	}
 	return in.Bind(channel)
 }
@@ -101,7 +91,7 @@ func (in Inlet) declare(channel *amqp.Channel) error {
 func (in Inlet) Bind(channel *amqp.Channel) error {
 	key, match := in.everything()
 	if err := channel.QueueBind(in.Queue, key, in.Exchange, false, match); err != nil {
-		return fmt.Errorf("bind queue %q to exchange %q: %w", in.Queue, in.Exchange, brokerError{err})
+		return fmt.Errorf("bind queue %q to exchange %q: %w", in.Queue, in.Exchange, amqpconn.Brief(err))
 	}
 	return nil
 }
@@ -119,8 +109,7 @@ func (in Inlet) everything() (key string, match amqp.Table) {
 
 // typeAdvice returns advice if the exchange exists as another type, to append to the error.
 func (in Inlet) typeAdvice(err error) string {
-	var refusal *amqp.Error
-	if !errors.As(err, &refusal) || refusal.Code != amqp.PreconditionFailed {
+	if !amqpconn.Refused(err, amqp.PreconditionFailed) {
 		return ""
 	}
 	return "; an exchange keeps its type: set intake.exchange to another name, or delete the exchange once nobody " +

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestLatestURLsAndTLS: the broker refuses the password, or its certificate isn't
@@ -37,14 +37,14 @@ func TestLatestURLsAndTLS(t *testing.T) {
 			return !connected && strings.Contains(reason, word)
 		}
 	}
-	wait.For(t, "the authority to be unknown", reason("certificate"))
+	check.Until(t, "the authority to be unknown", reason("certificate"))
 	set(strings.Replace(good, "guest:guest", "guest:wrong", 1), pool)
-	wait.For(t, "the password to be refused", reason("Login was refused"))
+	check.Until(t, "the password to be refused", reason("Login was refused"))
 	set("amqps://guest:guest@%zz/", pool)
-	wait.For(t, "the log to tell of a URL that can't be parsed",
+	check.Until(t, "the log to tell of a URL that can't be parsed",
 		func() bool { return strings.Contains(log.String(), "the previous ones stay in use") })
 	set(good, pool)
-	wait.For(t, "a connection", func() bool {
+	check.Until(t, "a connection", func() bool {
 		connected, _, _ := c.State()
 		return connected
 	})

@@ -12,7 +12,7 @@ import (
 
 const (
 	// ownHeaders is the largest number of duefleet's own headers on a message.
-	ownHeaders = 10
+	ownHeaders = 11
 	appID      = "duefleet"
 	// firstAttempt is the number of the first attempt; a lean message omits it.
 	firstAttempt = 1
@@ -126,6 +126,9 @@ func setOwn(headers amqp.Table, t *task.Task, lean bool) {
 	if t.Series != "" {
 		headers[task.HeaderSeries] = t.Series
 	}
+	if t.Group != "" {
+		headers[task.HeaderGroup] = t.Group
+	}
 	if !lean || t.Attempt != firstAttempt {
 		headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
 	}
@@ -199,10 +202,10 @@ func refusal(t *task.Task, l limits) string {
 		return fmt.Sprintf("the content type has %d bytes; a message holds %d", len(t.ContentType), maxShortString)
 	case l.body > 0 && len(t.Payload) > l.body:
 		return tooLarge(t, l)
-	case len(t.Headers) == 0:
+	case len(t.Headers) == 0 && t.Group == "":
 		return ""
 	}
-	total := headerFrameRest
+	total := headerFrameRest + groupSize(t)
 	for k, v := range t.Headers {
 		if len(k) > maxShortString {
 			return fmt.Sprintf("a header key has %d bytes; a message holds %d", len(k), maxShortString)
@@ -216,6 +219,14 @@ func refusal(t *task.Task, l limits) string {
 		return fmt.Sprintf("the headers take %d bytes; the broker's frame_max is %d", total, l.frame)
 	}
 	return ""
+}
+
+// groupSize returns the bytes of the header that names a task's group.
+func groupSize(t *task.Task) int {
+	if t.Group == "" {
+		return 0
+	}
+	return len(task.HeaderGroup) + len(t.Group) + headerFieldRest
 }
 
 func tooLarge(t *task.Task, l limits) string {

@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // RabbitMQ ends the channel for a CC or BCC header that is text. TestPoisonIsRefusedAlone
@@ -21,7 +20,7 @@ func TestTextAsCCEndsTheChannel(t *testing.T) {
 		ch := servertest.Channel(t, servertest.RabbitMQ(t))
 		closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 		check.OK(t, ch.Publish("", "q", false, false, amqp.Publishing{Headers: amqp.Table{key: "other"}}))
-		if e := wait.Receive(t, "the end of the channel for "+key, closed); e.Code != amqp.PreconditionFailed {
+		if e := check.Receive(t, "the end of the channel for "+key, closed); e.Code != amqp.PreconditionFailed {
 			t.Errorf("%s: %v, want a 406", key, e)
 		}
 	}

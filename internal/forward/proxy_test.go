@@ -23,14 +23,45 @@ type proxy struct {
 	answers  atomic.Int64 // acks and nacks forwarded
 	methods  atomic.Int64 // methods that the broker sent; held ones count
 
+	frozen gate // for everything; connections stay open
+	held   gate // for what the broker sends
+
 	mu      sync.Mutex
-	frozen  chan struct{}   // not nil while nothing is forwarded; closed when that ends.
-	held    chan struct{}   // the same for what the broker sends.
 	muted   map[uint16]bool // channels whose frames from the broker are dropped.
 	highest uint16          // the highest channel with a frame from the broker.
 	last    uint16          // later channels are muted; 0: none are.
 	conns   map[net.Conn]struct{}
 	running sync.WaitGroup
+}
+
+// gate holds what comes to it between shut and open.
+type gate struct {
+	mu   sync.Mutex
+	wait chan struct{} // nil while it is open
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.wait = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.wait != nil {
+		close(g.wait)
+		g.wait = nil
+	}
+}
+
+func (g *gate) pass() {
+	g.mu.Lock()
+	wait := g.wait
+	g.mu.Unlock()
+	if wait != nil {
+		<-wait
+	}
 }
 
 // newProxy returns a proxy to the broker of a URL, and the URL through it.
@@ -45,8 +76,8 @@ func newProxy(t testing.TB, rawURL string) (*proxy, string) {
 	p.running.Go(p.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
-		p.thaw()
-		p.release()
+		p.frozen.open()
+		p.held.open()
 		p.cut()
 		p.running.Wait()
 	})
@@ -80,7 +111,7 @@ func (p *proxy) copy(to, from net.Conn) {
 	buf := make([]byte, 4096)
 	for {
 		n, err := from.Read(buf)
-		p.waitThaw()
+		p.frozen.pass()
 		p.channels.Add(int64(bytes.Count(buf[:n], []byte("\x00\x14\x00\x0a\x00\xce")))) // channel.open, and the frame's end
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
@@ -110,8 +141,8 @@ func (p *proxy) copyFrames(to, from net.Conn) {
 		if frame[0] == 1 {
 			p.methods.Add(1)
 		}
-		p.waitThaw()
-		p.waitRelease()
+		p.frozen.pass()
+		p.held.pass()
 		channel := binary.BigEndian.Uint16(frame[1:])
 		p.mu.Lock()
 		p.highest = max(p.highest, channel)
@@ -135,40 +166,6 @@ func isAnswer(kind byte, payload []byte) bool {
 		bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x78")))
 }
 
-func (p *proxy) waitThaw() {
-	p.mu.Lock()
-	frozen := p.frozen
-	p.mu.Unlock()
-	if frozen != nil {
-		<-frozen
-	}
-}
-
-func (p *proxy) waitRelease() {
-	p.mu.Lock()
-	held := p.held
-	p.mu.Unlock()
-	if held != nil {
-		<-held
-	}
-}
-
-// hold delays what the broker sends until release.
-func (p *proxy) hold() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held = make(chan struct{})
-}
-
-func (p *proxy) release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.held != nil {
-		close(p.held)
-		p.held = nil
-	}
-}
-
 // muteLater makes the broker silent on all channels that are opened from now on.
 func (p *proxy) muteLater() {
 	p.mu.Lock()
@@ -181,22 +178,6 @@ func (p *proxy) muteNewest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.muted = map[uint16]bool{p.highest: true}
-}
-
-// freeze keeps all connections open and forwards nothing.
-func (p *proxy) freeze() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.frozen = make(chan struct{})
-}
-
-func (p *proxy) thaw() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.frozen != nil {
-		close(p.frozen)
-		p.frozen = nil
-	}
 }
 
 // cut closes all connections.

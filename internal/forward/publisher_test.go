@@ -15,7 +15,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMessageArrivesAsPromised(t *testing.T) {
@@ -141,7 +140,7 @@ func TestMissingExchange(t *testing.T) {
 	url := servertest.RabbitMQ(t)
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic",
 		forward.Route{Exchange: "late", RoutingKey: "k"})
-	wait.For(t, "the missing exchange as a reason", func() bool {
+	check.Until(t, "the missing exchange as a reason", func() bool {
 		ok, reason := p.Ready()
 		return !ok && strings.Contains(reason, "404 NOT_FOUND - no exchange 'late'")
 	})
@@ -175,11 +174,11 @@ func TestDeclarationThatConflicts(t *testing.T) {
 	odd, _ := publisher(t, c, "odd", forward.Route{Exchange: "odd", Declare: &forward.Declare{Type: "x-of-no-plugin"}})
 	good, _ := publisher(t, c, "good", forward.Route{Exchange: "amq.direct"})
 	ready(t, good)
-	wait.For(t, "the type as a reason", func() bool {
+	check.Until(t, "the type as a reason", func() bool {
 		ok, reason := odd.Ready()
 		return !ok && strings.Contains(reason, "unknown exchange type")
 	})
-	wait.For(t, "the conflict as a reason", func() bool {
+	check.Until(t, "the conflict as a reason", func() bool {
 		ok, reason := bad.Ready()
 		return !ok && strings.Contains(reason, `declare exchange "taken": 406 PRECONDITION_FAILED`)
 	})
@@ -201,11 +200,11 @@ func TestWindow(t *testing.T) {
 	})
 	ready(t, p)
 	batch := messages("topic", "m", 100)
-	network.freeze()
+	network.frozen.shut()
 	done := make(chan error, 1)
 	go func() { done <- p.Publish(t.Context(), batch) }()
 	full := func() bool { return p.InFlight() == 10 }
-	wait.For(t, "a full window", full)
+	check.Until(t, "a full window", full)
 	select {
 	case err := <-done:
 		t.Fatalf("100 messages published into a window of 10: %v", err)
@@ -214,23 +213,23 @@ func TestWindow(t *testing.T) {
 	if n := p.InFlight(); n != 10 {
 		t.Errorf("%d in flight in a window of 10", n)
 	}
-	network.thaw()
-	check.OK(t, wait.Receive(t, "the end of Publish", done))
+	network.frozen.open()
+	check.OK(t, check.Receive(t, "the end of Publish", done))
 	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 100 {
 		t.Errorf("%v, want all confirmed", n)
 	}
 
-	network.freeze()
+	network.frozen.shut()
 	batch = messages("topic", "given-up", 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { done <- p.Publish(ctx, batch) }()
-	wait.For(t, "a full window", full)
+	check.Until(t, "a full window", full)
 	cancel()
-	if err := wait.Receive(t, "the end of Publish", done); err == nil {
+	if err := check.Receive(t, "the end of Publish", done); err == nil {
 		t.Error("no error from a Publish whose context ended in a full window")
 	}
-	network.thaw()
+	network.frozen.open()
 	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 10 || n[forward.Unsent] != 90 {
 		t.Errorf("%v, want 10 confirmed and 90 unsent", n)
 	}
@@ -250,7 +249,7 @@ func TestPublishWithoutRun(t *testing.T) {
 	if n := outcomes(got.all(batch...)); n[forward.Unsent] != 2 {
 		t.Errorf("%v, want all unsent", n)
 	}
-	if err := p.Drain(wait.Context(t)); err != nil {
+	if err := p.Drain(check.Context(t)); err != nil {
 		t.Error(err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // The broker acknowledges a returned message too. Every second one of thousands in flight
@@ -80,14 +79,14 @@ func TestReturnOfOneOfTwoVersionsInEitherForm(t *testing.T) {
 				versions := []*forward.Message{messages("topic", "twice", 1)[0], messages("topic", "twice", 1)[0]}
 				versions[1].Task = versions[0].Task
 				newer(&versions[1].Task)
-				network.hold()
+				network.held.shut()
 				for at, m := range versions {
 					lean, routed := i>>at&1 == 1, i>>2&1 == at
 					m.Task.Headers = map[string]string{"route": map[bool]string{true: "yes", false: "no"}[routed]}
 					p.SetRoute(forward.Route{Exchange: "picky", Lean: lean, ConfirmTimeout: unhurried})
 					publish(t, p, m)
 				}
-				network.release()
+				network.held.open()
 				for at, r := range got.all(versions...) {
 					want := forward.Returned
 					if i>>2&1 == at {
@@ -130,9 +129,9 @@ func TestReturnOfOneOfTwoVersions(t *testing.T) {
 	// These two look the same. Both are in flight when the first comes back.
 	for _, routes := range [][]string{{"no", "yes"}, {"yes", "no"}} {
 		twins := map[string]*forward.Message{"no": version("no", 0), "yes": version("yes", 0)}
-		network.freeze()
+		network.frozen.shut()
 		publish(t, p, twins[routes[0]], twins[routes[1]])
-		network.thaw()
+		network.frozen.open()
 		routed, returned := got.all(twins["yes"])[0], got.all(twins["no"])[0]
 		if routed.Outcome != forward.Confirmed && routed.Outcome != forward.Unknown {
 			t.Errorf("%v: %+v of the routed one, want confirmed or unknown", routes, routed)
@@ -162,13 +161,13 @@ func TestBlockedHandlerLosesNoReturn(t *testing.T) {
 		}
 		got.take(batch)
 	})
-	wait.Background(t, "Run of a publisher", p.Run)
+	check.Background(t, "Run of a publisher", p.Run)
 	batch := untilBlocked(t, p, got, blocked)
 	// RabbitMQ answers in order. So once it has answered on another channel, the library has
 	// handed over or dropped all returns.
 	other := c.NewPublisher("other", forward.Route{Exchange: "amq.direct", Window: 1, ConfirmTimeout: unhurried},
 		func([]forward.Result) {})
-	wait.Background(t, "Run of another publisher", other.Run)
+	check.Background(t, "Run of another publisher", other.Run)
 	ready(t, other)
 	close(block)
 	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 0 || n[forward.Returned] == 0 {
@@ -196,7 +195,7 @@ func untilBlocked(t *testing.T, p *forward.Publisher, got *results, blocked <-ch
 		ready(t, p)
 		batch := messages("topic", fmt.Sprint("m-", i), 500)
 		_ = p.Publish(t.Context(), batch)
-		wait.Progress(t, "a returned message", got.count, func() bool { return closed() || got.count() == (i+1)*len(batch) })
+		check.Progress(t, "a returned message", got.count, func() bool { return closed() || got.count() == (i+1)*len(batch) })
 		if closed() {
 			return batch
 		}
@@ -207,7 +206,7 @@ func untilBlocked(t *testing.T, p *forward.Publisher, got *results, blocked <-ch
 func answered(t *testing.T, p *forward.Publisher, got *results) (r forward.Result) {
 	t.Helper()
 	n := 0
-	wait.For(t, "an answer of the broker", func() bool {
+	check.Until(t, "an answer of the broker", func() bool {
 		ready(t, p)
 		n++
 		m := messages("topic", fmt.Sprint("again-", n), 1)
@@ -265,7 +264,7 @@ func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 	publish(t, p, first...)
 	got.all(first...)
 	before, n := network.channels.Load(), 0
-	wait.Progress(t, "another channel", got.count, func() bool {
+	check.Progress(t, "another channel", got.count, func() bool {
 		n++
 		m := messages("topic", fmt.Sprint("refused-", n), 1)
 		publish(t, p, m...)

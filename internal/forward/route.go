@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -110,7 +111,7 @@ func (r Route) prepare(channel *amqp.Channel) error {
 		return nil
 	}
 	if err := channel.ExchangeDeclarePassive(r.Exchange, amqp.ExchangeDirect, true, false, false, false, nil); err != nil {
-		return fmt.Errorf("check exchange %q: %w", r.Exchange, brokerError{err})
+		return fmt.Errorf("check exchange %q: %w", r.Exchange, amqpconn.Brief(err))
 	}
 	return nil
 }
@@ -132,7 +133,7 @@ func (r Route) declareExchange(channel *amqp.Channel) error {
 		return nil
 	}
 	if err := channel.ExchangeDeclare(r.Exchange, r.Declare.Type, true, false, false, false, nil); err != nil {
-		return fmt.Errorf("declare exchange %q: %w", r.Exchange, brokerError{err})
+		return fmt.Errorf("declare exchange %q: %w", r.Exchange, amqpconn.Brief(err))
 	}
 	return nil
 }
@@ -149,13 +150,13 @@ func (r Route) declare(channel *amqp.Channel) error {
 		return err
 	}
 	if _, err := channel.QueueDeclare(d.Queue, true, false, false, false, d.arguments()); err != nil {
-		return fmt.Errorf("declare queue %q: %w%s", d.Queue, brokerError{err}, d.deadLetterAdvice(err))
+		return fmt.Errorf("declare queue %q: %w%s", d.Queue, amqpconn.Brief(err), d.deadLetterAdvice(err))
 	}
 	if r.Exchange == "" {
 		return nil
 	}
 	if err := channel.QueueBind(d.Queue, r.RoutingKey, r.Exchange, false, nil); err != nil {
-		return fmt.Errorf("bind queue %q to exchange %q: %w", d.Queue, r.Exchange, brokerError{err})
+		return fmt.Errorf("bind queue %q to exchange %q: %w", d.Queue, r.Exchange, amqpconn.Brief(err))
 	}
 	return nil
 }

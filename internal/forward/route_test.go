@@ -10,8 +10,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // Routes change all the time while four goroutines publish: nothing is lost,
@@ -123,7 +123,7 @@ func TestSetRouteToMissingExchange(t *testing.T) {
 func blocked(t *testing.T, p *forward.Publisher, kind, words string) {
 	t.Helper()
 	var b forward.Block
-	wait.For(t, "the route to be judged", func() (judged bool) { b, judged = p.Blocked(); return judged })
+	check.Until(t, "the route to be judged", func() (judged bool) { b, judged = p.Blocked(); return judged })
 	if b.Kind != kind || !strings.Contains(b.Reason, words) {
 		t.Errorf("blocked by %q: %s; want %q: %s", b.Kind, b.Reason, kind, words)
 	}
@@ -164,7 +164,7 @@ func TestAQueueThatIsGoneIsMadeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			returned := 0
-			wait.For(t, "a message to be routed", func() bool {
+			check.Until(t, "a message to be routed", func() bool {
 				m := messages("topic", "m", 1)
 				_ = p.Publish(t.Context(), m) // unsent while the channel is replaced
 				outcome := got.all(m...)[0].Outcome

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
@@ -41,7 +42,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.running = true
 	p.mu.Unlock()
-	s := &supervisor{p: p, pause: retry.Backoff{Min: backoffMin, Max: backoffMax}}
+	s := &supervisor{p: p, pause: retry.Backoff{Min: amqpconn.PauseMin, Max: amqpconn.PauseMax}}
 	defer s.loops.Wait()
 	defer p.end()
 	for ctx.Err() == nil {
@@ -100,13 +101,13 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		reason := err.Error()
 		reason += s.p.connection.cfg.Advice(reason)
 		s.p.install(nil, version, reason)
-		if conn.amqp.IsClosed() {
+		if conn.link.AMQP.IsClosed() {
 			return nil // not this topic's trouble; the next connection wakes Run
 		}
 		return s.rest(ctx, blockOf(err, reason))
 	}
 	if s.overAt = time.Now(); s.probation {
-		s.overAt = s.overAt.Add(backoffMax)
+		s.overAt = s.overAt.Add(amqpconn.PauseMax)
 	}
 	s.prepared = prepared{conn, want, next.declared}
 	s.p.install(next, version, "")
@@ -157,7 +158,7 @@ func (s *supervisor) gone(ctx context.Context, old *channel, reason string, conf
 	if s.probation = !confirmedOnce; confirmedOnce {
 		s.pause.Reset()
 	}
-	if !old.conn.amqp.IsClosed() {
+	if !old.conn.link.AMQP.IsClosed() {
 		s.prepared = prepared{}
 		s.rest(ctx, blockOf(old.lostBy(), reason))
 	}
@@ -266,25 +267,18 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, ready 
 	}
 	ch.route.Store(&r)
 	ch.confirms.user = conn.user()
-	err := conn.call(ctx, p.connection.cfg.ConnectTimeout, func() error {
-		channel, err := conn.amqp.Channel()
-		if err != nil {
-			return fmt.Errorf("open a channel: %w", brokerError{err})
-		}
-		ch.amqp = channel
+	var err error
+	ch.amqp, err = conn.channel(ctx, p.connection.cfg.ConnectTimeout, func(channel *amqp.Channel) error {
 		ch.closes = channel.NotifyClose(make(chan *amqp.Error, 1))
 		ch.returns = channel.NotifyReturn(make(chan amqp.Return, places))
-		err = channel.Confirm(false)
-		if err != nil {
-			err = fmt.Errorf("ask for confirms: %w", brokerError{err})
-		} else if ready.conn == nil {
-			err = r.prepare(channel)
+		if err := channel.Confirm(false); err != nil {
+			return fmt.Errorf("ask for confirms: %w", amqpconn.Brief(err))
 		}
-		if err != nil {
-			_ = channel.Close()
+		if ready.conn == nil {
+			return r.prepare(channel)
 		}
-		return err
-	}, func() { _ = ch.amqp.Close() })
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -299,16 +293,11 @@ func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
 		return nil
 	}
 	cfg := p.connection.cfg
-	own, err := dial(ctx, p.connection.renewed(conn.server), cfg)
+	own, err := dial(ctx, p.connection.renewed(conn.link.Server), cfg)
 	if err != nil {
 		return err
 	}
 	defer own.close()
-	return own.call(ctx, cfg.ConnectTimeout, func() error {
-		channel, err := own.amqp.Channel()
-		if err != nil {
-			return fmt.Errorf("open a channel: %w", brokerError{err})
-		}
-		return r.declareExchange(channel)
-	}, func() {})
+	_, err = own.channel(ctx, cfg.ConnectTimeout, r.declareExchange)
+	return err
 }

@@ -2,11 +2,12 @@ package forward
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpconn"
 )
 
 // unbindTimeout bounds Unbind.
@@ -42,16 +43,14 @@ func Unbind(ctx context.Context, cfg Config, bindings []Binding) error {
 
 // unbind removes a binding. If the broker refuses, it also closes the channel.
 func (c *conn) unbind(b Binding) error {
-	channel, err := c.amqp.Channel()
+	channel, err := c.link.AMQP.Channel()
 	if err != nil {
-		return brokerError{err}
+		return amqpconn.Brief(err)
 	}
 	defer channel.Close()
 	err = channel.QueueUnbind(b.Queue, b.RoutingKey, b.Exchange, nil)
-	var refusal *amqp.Error
-	// the queue is gone, and its bindings with it
-	if err == nil || errors.As(err, &refusal) && refusal.Code == amqp.NotFound {
+	if err == nil || amqpconn.Refused(err, amqp.NotFound) { // the queue is gone, and its bindings with it
 		return nil
 	}
-	return brokerError{err}
+	return amqpconn.Brief(err)
 }

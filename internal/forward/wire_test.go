@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // tcpPair is a wire and its peer.
@@ -31,7 +31,7 @@ func tcpPair(t *testing.T, timeout time.Duration) (*wire, net.Conn) {
 
 func TestWireKeepsWhatIsCorked(t *testing.T) {
 	t.Parallel()
-	w, peer := tcpPair(t, wait.Hang)
+	w, peer := tcpPair(t, check.Hang)
 	var sent []byte
 	write := func(p []byte) {
 		t.Helper()
@@ -43,7 +43,7 @@ func TestWireKeepsWhatIsCorked(t *testing.T) {
 	arrives := func(n int) {
 		t.Helper()
 		got := make([]byte, n)
-		_ = peer.SetReadDeadline(time.Now().Add(wait.Hang))
+		_ = peer.SetReadDeadline(time.Now().Add(check.Hang))
 		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, sent[:n]) {
 			t.Fatalf("read %q: %v, want %q", got, err, sent[:n])
 		}
@@ -105,4 +105,29 @@ func endBlockedWrite(t *testing.T, timeout time.Duration) time.Duration {
 		t.Error("a write after the connection ended succeeded")
 	}
 	return took
+}
+
+// TestWhatIsGivenUpKeepsItsPlaceAndNoPayload: otherwise a queue that never confirms would
+// keep half a window of payloads in memory for as long as the channel lasts.
+func TestWhatIsGivenUpKeepsItsPlaceAndNoPayload(t *testing.T) {
+	t.Parallel()
+	c := newConfirms(2, time.Hour)
+	m := &Message{Task: task.Task{ID: "o-1", Payload: []byte("payload")}}
+	seq, v := c.place(m, time.Nanosecond, 1)
+	if v != placed {
+		t.Fatalf("not placed: %v", v)
+	}
+	for c.since(time.Now()) <= c.slot(seq).deadline { // its deadline passes
+	}
+	results := c.expire(nil)
+	if len(results) != 1 || results[0].Message != m || string(m.Task.Payload) != "payload" {
+		t.Fatalf("given up: %+v", results)
+	}
+	kept := c.slot(seq).message
+	if kept == nil || kept.Task.ID != "o-1" {
+		t.Fatalf("its place holds %+v: a late return would not be known for what it is", kept)
+	}
+	if kept.Task.Payload != nil {
+		t.Error("its place keeps the payload")
+	}
 }

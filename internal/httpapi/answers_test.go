@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // through makes the server use a library of its own; change may change its configuration.
@@ -128,13 +127,13 @@ func TestAFifthBatchWaitsItsTurn(t *testing.T) {
 		go func() { _, err := d.batch(body); ended <- err }()
 	}
 	running := d.server.http.Handler.(*handler).batches
-	wait.For(t, "the batches", func() bool { return len(running) == mostBatches })
+	check.Until(t, "the batches", func() bool { return len(running) == mostBatches })
 	a := d.do("POST", batchPath, "{}", "Content-Type: application/x-ndjson")
 	a.want(t, "a fifth batch", http.StatusServiceUnavailable, "busy")
 	for _, lines := range bodies {
 		check.OK(t, lines.Close())
 	}
 	for range mostBatches {
-		check.OK(t, wait.Receive(t, "the end", ended))
+		check.OK(t, check.Receive(t, "the end", ended))
 	}
 }

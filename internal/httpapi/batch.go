@@ -9,15 +9,19 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
 )
 
-// Batches schedules several tasks in one call. *producer.Client does.
+// Batches works on several tasks in one call. *producer.Client does.
 type Batches interface {
 	ScheduleMany(ctx context.Context, requests []producer.Request) []producer.Result
+	RescheduleMany(ctx context.Context, topic string, moves []producer.Move) []producer.Result
+	CancelMany(ctx context.Context, topic string, ids []string) []error
+	GetMany(ctx context.Context, topic string, ids []string) []producer.GetResult
 }
 
 const (
@@ -25,7 +29,7 @@ const (
 	// ndjson.MemoryBudget.
 	mostBatches = 4
 	// batchers is how many calls to Redis a batch has in flight, at most.
-	batchers = 8
+	batchers = 1 // so that each call has many tasks; other batches use Redis meanwhile
 	// batchAhead is how many lines are read before the first of them is answered, at most.
 	batchAhead = 1000
 	// lineTimeout is how long a batch waits for bytes of the client, and for room for an
@@ -54,7 +58,16 @@ type batch struct {
 	h   *handler
 	r   *request
 	out *bufio.Writer
-	ctl *http.ResponseController
+	enc *json.Encoder // to out
+	// printed counts the answers since the last flush.
+	printed map[outcome]int
+	ctl     *http.ResponseController
+}
+
+// outcome is the verb of a line and the status of its answer.
+type outcome struct {
+	verb   string
+	status int
 }
 
 // serveBatch answers a body of lines, in their order, while they still arrive. Once the
@@ -76,7 +89,10 @@ func (h *handler) serveBatch(w http.ResponseWriter, r *request) (status int, err
 		return 0, problem(http.StatusServiceUnavailable, "busy",
 			fmt.Sprintf("%d batches run", mostBatches)).later(1)
 	}
-	b := &batch{h: h, r: r, out: bufio.NewWriterSize(w, 64<<10), ctl: http.NewResponseController(w)}
+	ctl := http.NewResponseController(w)
+	b := &batch{h: h, r: r, out: bufio.NewWriterSize(timelyWriter{w, ctl}, 64<<10), ctl: ctl, printed: map[outcome]int{}}
+	b.enc = json.NewEncoder(b.out)
+	b.enc.SetEscapeHTML(false)
 	_ = b.ctl.EnableFullDuplex() // HTTP/2 needs no such call, and says so
 	w.Header().Set("Content-Type", ndjsonType)
 	w.Header().Set("Cache-Control", "no-store")
@@ -106,7 +122,7 @@ func (b *batch) run() error {
 			}
 			return wanted, err
 		},
-		Do: b.do, Together: "schedule", MaxPayload: b.h.maxPayload,
+		Do: b.do, Together: []string{"schedule", "reschedule", "cancel", "get"}, MaxPayload: b.h.maxPayload,
 		Batchers: batchers, Batch: ndjson.MaxBatch, Ahead: batchAhead,
 		Finished: func(r *ndjson.Request) {
 			if err := b.print(r); err != nil {
@@ -142,7 +158,21 @@ func (t timely) Read(p []byte) (int, error) {
 	return t.body.Read(p)
 }
 
-// do does a batch: tasks to schedule together, or a single request of another verb.
+// timelyWriter writes to a client that must take the bytes in time.
+type timelyWriter struct {
+	out io.Writer
+	ctl *http.ResponseController
+}
+
+// Write writes bytes, each time with the time of a line.
+func (t timelyWriter) Write(p []byte) (int, error) {
+	if err := t.ctl.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
+		return 0, err
+	}
+	return t.out.Write(p)
+}
+
+// do does a batch of requests of one verb.
 func (b *batch) do(ctx context.Context, batch []*ndjson.Request) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
@@ -160,33 +190,40 @@ func (b *batch) do(ctx context.Context, batch []*ndjson.Request) {
 		}
 		return
 	}
-	if r := batch[0]; r.Verb != "schedule" {
-		r.Reply(b.one(ctx, r))
-		return
-	}
-	for i, result := range b.h.many.ScheduleMany(ctx, ndjson.Tasks(batch)) {
-		r := batch[i]
-		answer, err := dueOf(nameAnswer{r.Topic, r.ID}, result.Due, conditional(result.Err))
-		r.Reply(answer, err)
+	switch batch[0].Verb {
+	case "schedule":
+		for i, result := range b.h.many.ScheduleMany(ctx, ndjson.Tasks(batch)) {
+			answer, err := dueOf(nameOf(batch[i]), result.Due, conditional(result.Err))
+			batch[i].Reply(answer, err)
+		}
+	case "reschedule":
+		moves := make([]producer.Move, len(batch))
+		for i, r := range batch {
+			moves[i] = producer.Move{ID: r.ID, When: r.When}
+		}
+		for i, result := range b.h.many.RescheduleMany(ctx, b.r.topic, moves) {
+			answer, err := dueOf(nameOf(batch[i]), result.Due, result.Err)
+			batch[i].Reply(answer, err)
+		}
+	case "cancel":
+		for i, err := range b.h.many.CancelMany(ctx, b.r.topic, idsOf(batch)) {
+			batch[i].Reply(cancelAnswer{nameOf(batch[i]), true}, err)
+		}
+	default:
+		for i, result := range b.h.many.GetMany(ctx, b.r.topic, idsOf(batch)) {
+			batch[i].Reply(taskAnswer{nameOf(batch[i]), NewView(result.Task)}, result.Err)
+		}
 	}
 }
 
-// one carries out a request that isn't schedule.
-func (b *batch) one(ctx context.Context, r *ndjson.Request) (answer any, err error) {
-	name := nameAnswer{r.Topic, r.ID}
-	switch r.Verb {
-	case "reschedule":
-		due, err := b.h.tasks.Reschedule(ctx, r.Topic, r.ID, r.When)
-		return dueOf(name, due, err)
-	case "cancel":
-		return cancelAnswer{name, true}, b.h.tasks.Cancel(ctx, r.Topic, r.ID)
-	default:
-		stored, err := b.h.tasks.Get(ctx, r.Topic, r.ID)
-		if err != nil {
-			return nil, err
-		}
-		return taskAnswer{name, NewView(stored)}, nil
+func nameOf(r *ndjson.Request) nameAnswer { return nameAnswer{r.Topic, r.ID} }
+
+func idsOf(batch []*ndjson.Request) []string {
+	ids := make([]string, len(batch))
+	for i, r := range batch {
+		ids[i] = r.ID
 	}
+	return ids
 }
 
 // print writes the answer to a line.
@@ -208,13 +245,8 @@ func (b *batch) print(r *ndjson.Request) error {
 	default:
 		answer = withHead(lineHead{r.Line, r.Verb, http.StatusOK}, r.Answer)
 	}
-	b.h.lines.WithLabelValues(b.r.client.Name, r.Verb, fmt.Sprint(status)).Inc()
-	if err := b.ctl.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
-		return err
-	}
-	enc := json.NewEncoder(b.out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(answer)
+	b.printed[outcome{r.Verb, status}]++
+	return b.enc.Encode(answer)
 }
 
 // withHead returns the answer of a verb behind the head of its line.
@@ -239,10 +271,12 @@ func withHead(head lineHead, answer any) any {
 	return answer // there are no others
 }
 
+// flush sends the answers that were printed, and counts them.
 func (b *batch) flush() error {
-	if err := b.ctl.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
-		return err
+	for o, n := range b.printed {
+		b.h.lines.WithLabelValues(b.r.client.Name, o.verb, strconv.Itoa(o.status)).Add(float64(n))
 	}
+	clear(b.printed)
 	if err := b.out.Flush(); err != nil {
 		return err
 	}

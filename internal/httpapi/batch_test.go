@@ -13,7 +13,6 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const batchPath = "/v1/topics/orders/tasks"
@@ -100,7 +99,7 @@ func TestABatchStreams(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
 	body, lines := io.Pipe()
-	req, err := http.NewRequestWithContext(wait.Context(t), http.MethodPost, d.url+batchPath, body)
+	req, err := http.NewRequestWithContext(check.Context(t), http.MethodPost, d.url+batchPath, body)
 	check.OK(t, err)
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	go func() { _, _ = io.WriteString(lines, `{"verb":"schedule","id":"0","in":"1h"}`+"\n") }()
@@ -148,14 +147,14 @@ func TestABatchNeedsItsTypeAndItsVerbs(t *testing.T) {
 }
 
 // defective is a library whose batches panic.
-type defective struct{}
+type defective struct{ Batches }
 
 func (defective) ScheduleMany(context.Context, []producer.Request) []producer.Result { panic(secret) }
 
 // TestADefectInABatchIsAnAnswer for its lines alone.
 func TestADefectInABatchIsAnAnswer(t *testing.T) {
 	t.Parallel()
-	d := open(t, func(c *Config) { c.Batches = defective{} })
+	d := open(t, func(c *Config) { c.Batches = defective{c.Batches} })
 	answers, err := d.batch(strings.NewReader(`{"verb":"schedule","id":"a","in":"1h"}` + "\n" + `{"verb":"get","id":"a"}`))
 	check.OK(t, err)
 	check.Equal(t, "answers", len(answers), 2)

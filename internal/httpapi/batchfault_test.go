@@ -12,7 +12,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // scheduling returns lines that schedule n tasks, t-0 and so on.
@@ -122,7 +121,7 @@ func TestABatchOfARedisThatDies(t *testing.T) {
 			restart()
 		}
 	}))
-	wait.For(t, "the library's connections", func() bool {
+	check.Until(t, "the library's connections", func() bool {
 		_, err := d.tasks.Get(t.Context(), fixture.Orders, id(0))
 		return !errors.Is(err, task.ErrUnavailable)
 	})

@@ -232,6 +232,9 @@ func (h *handler) record(r *request, status int, p *Problem) {
 	}
 	h.requests.WithLabelValues(name, verb, strconv.Itoa(status)).Inc()
 	h.seconds.WithLabelValues(verb).Observe(took.Seconds())
+	if p == nil && !h.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
 	line := []any{"client", name, "remote", r.RemoteAddr, "verb", verb, "topic", r.topic, "id", r.id, "status", status,
 		"took", took}
 	if p != nil {

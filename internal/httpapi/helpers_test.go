@@ -22,7 +22,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -39,7 +38,7 @@ type door struct {
 	server *Server
 	url    string
 	client *http.Client
-	log    *wait.Log
+	log    *check.Log
 	end    func()
 }
 
@@ -52,7 +51,7 @@ func open(t *testing.T, change func(*Config)) *door {
 func openAt(t *testing.T, r *fixture.Redis, change func(*Config)) *door {
 	t.Helper()
 	r.Serve(t, 3)
-	d := &door{t: t, redis: r, log: &wait.Log{}, client: &http.Client{Transport: &http.Transport{}, Timeout: wait.Hang}}
+	d := &door{t: t, redis: r, log: &check.Log{}, client: &http.Client{Transport: &http.Transport{}, Timeout: check.Hang}}
 	var err error
 	d.tasks, err = producer.New(producer.Config{Options: servertest.RedisOptions(r.Addr), Prefix: r.Prefix,
 		MaxPayload: 1000, Timeout: 2 * time.Second})
@@ -68,7 +67,7 @@ func openAt(t *testing.T, r *fixture.Redis, change func(*Config)) *door {
 	check.OK(t, err)
 	check.OK(t, d.server.Listen())
 	d.url = "http://" + d.server.Addr()
-	d.end = wait.Background(t, "the server", d.server.Run)
+	d.end = check.Background(t, "the server", d.server.Run)
 	t.Cleanup(d.client.CloseIdleConnections) // before the server's end
 	return d
 }
@@ -175,7 +174,7 @@ func writeTokens(t *testing.T, file, entries string) {
 	check.OK(t, os.Rename(file+".new", file))
 }
 
-func logTo(log *wait.Log) *slog.Logger { return slog.New(slog.NewTextHandler(log, nil)) }
+func logTo(log *check.Log) *slog.Logger { return slog.New(slog.NewTextHandler(log, nil)) }
 
 // withRegistry returns the configuration of a further server.
 func (c Config) withRegistry() Config {

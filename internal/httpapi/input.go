@@ -36,6 +36,10 @@ func (r *request) task() (wanted producer.Request, err error) {
 	if err != nil {
 		return wanted, err
 	}
+	if group, given := query["group"]; given && group == "" {
+		return wanted, badRequest("group", "must not be empty")
+	}
+	wanted.Group = query["group"]
 	if wanted.Recurrence, err = rule(query); err != nil {
 		return wanted, err
 	}
@@ -76,7 +80,7 @@ func (r *request) bare() (when producer.When, err error) {
 func parameters(verb string) []string {
 	switch verb {
 	case "schedule":
-		return []string{"in", "at", "routing_key", "priority", "expiration", "correlation_id", "reply_to",
+		return []string{"in", "at", "group", "routing_key", "priority", "expiration", "correlation_id", "reply_to",
 			"every", "cron", "zone", "until", "runs", "each"}
 	case "reschedule":
 		return []string{"in", "at"}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func bearer(token string) string { return "Authorization: Bearer " + token }
@@ -67,10 +66,10 @@ func TestATokenIsRevoked(t *testing.T) {
 	check.Equal(t, "shop", status(shopToken), 404)
 	other := "next-0123456789-0123456789-0123456789"
 	writeTokens(t, file, entry("shop", other, "*", "get"))
-	wait.For(t, "the new file", func() bool { return status(shopToken) == 401 })
+	check.Until(t, "the new file", func() bool { return status(shopToken) == 401 })
 	check.Equal(t, "the next token", status(other), 404)
 	check.OK(t, os.WriteFile(file, []byte("clients: [{name: "+secret), 0o600))
-	wait.For(t, "the warning", func() bool {
+	check.Until(t, "the warning", func() bool {
 		return status(other) == 404 && strings.Contains(d.log.String(), "last good content stays in use")
 	})
 	check.OK(t, os.Remove(file))
@@ -141,7 +140,7 @@ func TestNoTokensNoOtherMachine(t *testing.T) {
 		"127.0.0.1.example.com:0": true,
 		"127.0.0.1:0":             false, "[::1]:0": false, "localhost:0": false, "127.8.8.8:0": false,
 	} {
-		d := &door{t: t, log: &wait.Log{}}
+		d := &door{t: t, log: &check.Log{}}
 		_, err := New(Config{Listen: listen, Tasks: &producer.Client{}, Batches: &producer.Client{}, MaxPayload: 1,
 			Registerer: prometheus.NewRegistry(), Log: logTo(d.log)})
 		if got := err != nil; got != refused {
@@ -177,7 +176,7 @@ func TestASlowClientLosesItsConnection(t *testing.T) {
 	check.OK(t, err)
 	server.http.ReadHeaderTimeout, server.http.ReadTimeout = 50*time.Millisecond, 100*time.Millisecond
 	check.OK(t, server.Listen())
-	defer wait.Background(t, "the server", server.Run)()
+	defer check.Background(t, "the server", server.Run)()
 	for name, sent := range map[string]string{
 		"header": "PUT " + path("a") + "?in=1h HTTP/1.1\r\nHost: loc",
 		"body":   "PUT " + path("a") + "?in=1h HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12345",
@@ -186,7 +185,7 @@ func TestASlowClientLosesItsConnection(t *testing.T) {
 		check.OK(t, err)
 		_, err = conn.Write([]byte(sent))
 		check.OK(t, err)
-		check.OK(t, conn.SetReadDeadline(time.Now().Add(wait.Hang)))
+		check.OK(t, conn.SetReadDeadline(time.Now().Add(check.Hang)))
 		text, err := io.ReadAll(conn) // until the server closes it
 		check.OK(t, err)
 		if name == "body" {
@@ -209,12 +208,12 @@ func TestConnectionsAreLimited(t *testing.T) {
 	d := open(t, func(c *Config) { c.MaxConnections = 1 })
 	first, err := net.Dial("tcp", d.server.Addr())
 	check.OK(t, err)
-	wait.For(t, "the first connection", func() bool { return len(d.server.ln.(*limited).free) == 1 })
+	check.Until(t, "the first connection", func() bool { return len(d.server.ln.(*limited).free) == 1 })
 	answered := make(chan error, 1)
 	go func() { _, err := d.try("GET", path("a"), nil); answered <- err }()
 	_, err = fmt.Fprintf(first, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path("a"))
 	check.OK(t, err)
-	check.OK(t, first.SetReadDeadline(time.Now().Add(wait.Hang)))
+	check.OK(t, first.SetReadDeadline(time.Now().Add(check.Hang)))
 	if len(answered) > 0 {
 		t.Error("the second connection was served before the first was closed")
 	}
@@ -222,7 +221,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	check.OK(t, err)
 	check.Equal(t, "answer", strings.HasPrefix(string(text), "HTTP/1.1 404 "), true)
 	check.OK(t, first.Close())
-	check.OK(t, wait.Receive(t, "the second answer", answered))
+	check.OK(t, check.Receive(t, "the second answer", answered))
 }
 
 // TestAStopAnswersWhatBegan: a request whose body is still arriving is answered and stored.
@@ -240,10 +239,10 @@ func TestAStopAnswersWhatBegan(t *testing.T) {
 	}()
 	_, err := rest.Write([]byte("half, "))
 	check.OK(t, err)
-	wait.For(t, "the request", func() bool { return d.server.active.Load() == 1 })
+	check.Until(t, "the request", func() bool { return d.server.active.Load() == 1 })
 	ended := make(chan struct{})
 	go func() { d.end(); close(ended) }()
-	wait.For(t, "the listener's end", func() bool {
+	check.Until(t, "the listener's end", func() bool {
 		conn, err := net.Dial("tcp", d.server.Addr())
 		if err == nil {
 			_ = conn.Close()
@@ -252,9 +251,9 @@ func TestAStopAnswersWhatBegan(t *testing.T) {
 	})
 	_, err = rest.Write([]byte("whole"))
 	check.OK(t, errors.Join(err, rest.Close()))
-	a := wait.Receive(t, "the answer", answered)
+	a := check.Receive(t, "the answer", answered)
 	check.Equal(t, "status", a.status, http.StatusOK)
-	wait.Closed(t, "the end", ended)
+	check.Closed(t, "the end", ended)
 	s, _ := d.stored("a")
 	check.Equal(t, "payload", string(s.Payload), "half, whole")
 }

@@ -48,7 +48,7 @@ type Config struct {
 	Listen string
 	// Tasks carries out requests. It must limit how long a call takes. Required.
 	Tasks Tasks
-	// Batches schedules the tasks of batches. Required.
+	// Batches works on the tasks of batches. Required.
 	Batches Batches
 	// MaxPayload is the largest payload, in bytes. Required.
 	MaxPayload int

@@ -27,6 +27,7 @@ type View struct {
 	// Attempts is how often the broker returned or refused the task.
 	Attempts      int               `json:"attempts"`
 	Redelivered   bool              `json:"redelivered"`
+	Group         string            `json:"group,omitempty"`
 	ContentType   string            `json:"content_type"`
 	Headers       map[string]string `json:"headers"`
 	RoutingKey    string            `json:"routing_key,omitempty"`
@@ -66,6 +67,7 @@ func NewView(s producer.Stored) View {
 		ScheduledMillis: s.Scheduled.UnixMilli(),
 		Attempts:        max(s.Attempt-1, 0),
 		Redelivered:     s.Redelivered,
+		Group:           s.Group,
 		ContentType:     s.ContentType,
 		Headers:         s.Headers,
 		RoutingKey:      s.Options.RoutingKey,

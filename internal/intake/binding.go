@@ -2,11 +2,11 @@ package intake
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
@@ -40,8 +40,7 @@ func (b *binding) keepBound(ctx context.Context) {
 // again makes the binding. If the exchange is missing, it makes everything.
 func (b *binding) again(ctx context.Context) error {
 	err := b.bind(ctx)
-	var refusal *amqp.Error
-	if !errors.As(err, &refusal) || refusal.Code != amqp.NotFound {
+	if !amqpconn.Refused(err, amqp.NotFound) {
 		return err
 	}
 	missing := err

@@ -7,13 +7,13 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // storedAgain publishes until a task is stored.
 func (h *harness) storedAgain() {
 	h.t.Helper()
-	wait.For(h.t, "a message to reach the intake again", func() bool {
+	check.Until(h.t, "a message to reach the intake again", func() bool {
 		h.publish(newMessage("after", HeaderIn, "1h"))
 		return len(h.records()) > 0
 	})
@@ -25,7 +25,7 @@ func TestAnExchangeThatAPublisherMadeAgainIsBound(t *testing.T) {
 	h := newHarness(t)
 	h.pace.bind = 100 * time.Millisecond
 	h.start()
-	wait.For(t, "a consumer", func() bool { return h.consumers() == 1 })
+	check.Until(t, "a consumer", func() bool { return h.consumers() == 1 })
 	h.ok(h.client.ExchangeDelete(exchange, false, false))
 	h.ok(h.client.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil))
 	h.storedAgain()
@@ -37,9 +37,9 @@ func TestAnExchangeThatWasDeletedIsMadeAgain(t *testing.T) {
 	h := newHarness(t)
 	h.pace.bind = 100 * time.Millisecond
 	h.start()
-	wait.For(t, "a consumer", func() bool { return h.consumers() == 1 })
+	check.Until(t, "a consumer", func() bool { return h.consumers() == 1 })
 	h.ok(h.client.ExchangeDelete(exchange, false, false))
-	wait.For(t, "the intake to say what was missing", func() bool {
+	check.Until(t, "the intake to say what was missing", func() bool {
 		return strings.Contains(h.log.String(), "intake makes again what was missing")
 	})
 	h.publish(newMessage("a", HeaderIn, "1h"))
@@ -55,7 +55,7 @@ func TestABindingThatWasRemovedIsMadeAgain(t *testing.T) {
 	h := newHarness(t)
 	h.pace.bind = 100 * time.Millisecond
 	h.start()
-	wait.For(t, "a consumer", func() bool { return h.consumers() == 1 })
+	check.Until(t, "a consumer", func() bool { return h.consumers() == 1 })
 	h.ok(h.client.QueueUnbind(queue, "#", exchange, nil))
 	h.storedAgain()
 }

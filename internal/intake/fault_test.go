@@ -10,10 +10,10 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // publishMany publishes n messages with IDs of their own, due in an hour.
@@ -35,7 +35,7 @@ func TestMessagesWaitWhileRedisIsFull(t *testing.T) {
 	h.settled()
 	h.ok(h.redis.Client.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
 	h.publishMany("late", 100)
-	wait.For(t, "the intake to say why it waits", func() bool {
+	check.Until(t, "the intake to say why it waits", func() bool {
 		return strings.Contains(h.in.Trouble(), "Redis is out of memory")
 	})
 	if n := len(h.records()); n != 100 {
@@ -81,7 +81,7 @@ func TestWhileRedisIsAwayAnotherScannerMayTakeOver(t *testing.T) {
 	h.settled()
 	away.Store(true)
 	h.publishMany("late", 10)
-	wait.For(t, "the messages to be in the queue again", func() bool {
+	check.Until(t, "the messages to be in the queue again", func() bool {
 		return h.unacked() == 0 && h.waiting(queue) == 10
 	})
 	first := h.in
@@ -108,17 +108,17 @@ func TestAShardThatFailsMultipliesNoTask(t *testing.T) {
 	}
 	h.start()
 	h.publish(newMessage("first", HeaderIn, "1h"))
-	wait.For(t, "the first to be stored", func() bool { return len(h.records()) == 1 })
+	check.Until(t, "the first to be stored", func() bool { return len(h.records()) == 1 })
 	const messages = 50 // fewer than the prefetch
 	for range messages {
 		h.publish(newMessage("", HeaderIn, "1h"))
 	}
-	wait.For(t, "the others to be one batch", func() bool { return h.unacked() > (messages+1)*itemBytes })
+	check.Until(t, "the others to be one batch", func() bool { return h.unacked() > (messages+1)*itemBytes })
 	other := (h.placement.New("first") + 1) % h.placement.Shards
 	broken := fmt.Sprintf("%s:task:{orders:%d}", h.redis.Prefix, other)
 	h.ok(h.redis.Client.Set(t.Context(), broken, "no hash", 0).Err())
 	close(arrived)
-	wait.For(t, "the messages to go back and come again", func() bool { return tries.Load() > 5 })
+	check.Until(t, "the messages to go back and come again", func() bool { return tries.Load() > 5 })
 	h.ok(h.redis.Client.Del(t.Context(), broken).Err())
 	h.settled()
 	if n := len(h.records()); n != messages+1 || h.counted() != messages+1 {
@@ -145,7 +145,7 @@ func TestARequestOfUnknownOutcomeIsRepeated(t *testing.T) {
 		h.publish(request(to, fmt.Sprint("s", i), fmt.Sprint("s", i), Schedule, HeaderIn, "1h"))
 	}
 	h.start()
-	wait.For(t, "the outcome to be unknown", func() bool {
+	check.Until(t, "the outcome to be unknown", func() bool {
 		return strings.Contains(h.in.Trouble(), task.ErrUncertain.Error())
 	})
 	before := h.records()
@@ -217,7 +217,7 @@ func TestARedeliveryReplacesTheTask(t *testing.T) {
 	h.publish(newMessage("a", HeaderIn, "1h"))
 	h.publish(newMessage("", HeaderIn, "1h"))
 	h.publish(newMessage("b", HeaderDue, int64(4_102_444_800_000)))
-	wait.For(t, "some to be stored", func() bool { return len(h.records()) > 0 })
+	check.Until(t, "some to be stored", func() bool { return len(h.records()) > 0 })
 	before := h.records()
 	h.endIn()
 	close(dead)
@@ -226,7 +226,7 @@ func TestARedeliveryReplacesTheTask(t *testing.T) {
 	h.start()
 	h.settled()
 	// a message on its way to the intake is neither waiting nor unacked
-	wait.For(t, "the rest to be stored", func() bool {
+	check.Until(t, "the rest to be stored", func() bool {
 		_, a := h.records()["a"]
 		_, b := h.records()["b"]
 		return a && b && len(h.records()) >= 3 && h.waiting(queue) == 0 && h.unacked() == 0
@@ -245,13 +245,13 @@ func TestTheIntakeStopsBetweenBatches(t *testing.T) {
 	h := newHarness(t)
 	end := h.start()
 	h.publishMany("many", 2000)
-	wait.For(t, "some to be stored", func() bool { return h.counted() > 0 })
+	check.Until(t, "some to be stored", func() bool { return h.counted() > 0 })
 	end()
 	if h.unacked() != 0 {
 		t.Errorf("%d bytes are held after the end", h.unacked())
 	}
 	h.start()
-	wait.For(t, "all to be stored", func() bool { return len(h.records()) == 2000 && h.waiting(queue) == 0 })
+	check.Until(t, "all to be stored", func() bool { return len(h.records()) == 2000 && h.waiting(queue) == 0 })
 }
 
 // TestAQueueThatIsDeletedIsDeclaredAgain, and the log says so once.
@@ -263,7 +263,7 @@ func TestAQueueThatIsDeletedIsDeclaredAgain(t *testing.T) {
 	h.settled()
 	_, err := h.client.QueueDelete(queue, false, false, false)
 	h.ok(err)
-	wait.For(t, "the intake to run again", func() bool {
+	check.Until(t, "the intake to run again", func() bool {
 		return strings.Contains(h.log.String(), "intake takes messages")
 	})
 	h.publish(newMessage("after"))
@@ -284,7 +284,7 @@ func TestAMessageIsDeliveredAgainWithoutEnd(t *testing.T) {
 		ch := servertest.Channel(t, h.url)
 		deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
 		h.ok(err)
-		wait.Receive(t, "the message", deliveries)
+		check.Receive(t, "the message", deliveries)
 		h.ok(ch.Close())
 	}
 	h.start()

@@ -18,9 +18,9 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
@@ -40,7 +40,7 @@ type harness struct {
 	url    string
 	inlet  forward.Inlet
 	client *amqp.Channel // of a client
-	log    *wait.Log
+	log    *check.Log
 	key    Key
 	pace   pace
 	in     *Intake
@@ -63,8 +63,9 @@ func newHarness(t *testing.T) *harness {
 // newHarnessOn declares the inlet, so that a test can publish before the intake runs.
 func newHarnessOn(t *testing.T, rdb *fixture.Redis) *harness {
 	t.Helper()
-	h := &harness{t: t, redis: rdb, url: servertest.RabbitMQ(t), log: &wait.Log{}, inlet: forward.Inlet{Exchange: exchange,
-		Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Declare: true}}
+	h := &harness{t: t, redis: rdb, url: servertest.RabbitMQ(t), log: &check.Log{},
+		inlet: forward.Inlet{Exchange: exchange,
+			Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Declare: true}}
 	_, h.placement = rdb.Serve(t, 4)
 	h.client = servertest.Channel(t, h.url)
 	h.ok(h.inlet.Prepare(h.client))
@@ -83,11 +84,11 @@ func (h *harness) connect(receives bool) (c *forward.Connection, end func()) {
 	h.t.Helper()
 	c, err := forward.New(forward.Config{URLs: []string{h.url}, Receives: receives})
 	h.ok(err)
-	end = wait.Background(h.t, "a connection", c.Run)
+	end = check.Background(h.t, "a connection", c.Run)
 	if !receives { // a publisher makes the connection usable
 		p := c.NewPublisher("orders", forward.Route{}, func([]forward.Result) {})
-		wait.Background(h.t, "a publisher", p.Run)
-		h.ok(p.WaitReady(wait.Context(h.t)))
+		check.Background(h.t, "a publisher", p.Run)
+		h.ok(p.WaitReady(check.Context(h.t)))
 	}
 	return c, end
 }
@@ -121,7 +122,7 @@ func (h *harness) hold(bytes int) {
 func (h *harness) start() (end func()) {
 	h.t.Helper()
 	h.in = h.intake()
-	return wait.Background(h.t, "the intake", func(ctx context.Context) error {
+	return check.Background(h.t, "the intake", func(ctx context.Context) error {
 		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Key: h.key,
 			Prepare: h.inlet.Prepare, Bind: h.inlet.Bind})
 		return nil
@@ -167,7 +168,7 @@ func newMessage(id string, pairs ...any) amqp.Publishing {
 // settled waits until all messages are carried out and acked.
 func (h *harness) settled() {
 	h.t.Helper()
-	wait.Progress(h.t, "all messages to be acked", h.counted, func() bool {
+	check.Progress(h.t, "all messages to be acked", h.counted, func() bool {
 		return h.counted() >= h.published && h.unacked() == 0
 	})
 }
@@ -190,7 +191,7 @@ func (h *harness) waiting(queue string) int {
 func (h *harness) taken(queue string) (d amqp.Delivery) {
 	h.t.Helper()
 	got := false
-	wait.For(h.t, "a message in "+queue, func() bool {
+	check.Until(h.t, "a message in "+queue, func() bool {
 		if !got {
 			var err error
 			d, got, err = h.client.Get(queue, true)

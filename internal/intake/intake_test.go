@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAMessageIsStoredAsItWasPublished: routing key, properties, headers with their types.
@@ -238,7 +238,7 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 		"a move to when": {newMessage("d", HeaderVerb, Move), refusedWhen, "a move needs one of the headers"},
 		"too large":      {amqp.Publishing{MessageId: "p", Body: []byte(long)}, refusedPayload, "must be at most 1000 bytes"},
 		"another case of letters": {newMessage("h", "X-Duefleet-In", "1h"), refusedHeaders,
-			`header "X-Duefleet-In": must be x-delay, x-duefleet-in, x-duefleet-due, x-duefleet-verb or of a rule: ` +
+			`header "X-Duefleet-In": must be x-delay, x-duefleet-in, x-duefleet-due, x-duefleet-verb, x-duefleet-group or of a rule: ` +
 				"x-duefleet-every, x-duefleet-cron, x-duefleet-zone, x-duefleet-until, x-duefleet-runs, x-duefleet-each; " +
 				"did you mean x-duefleet-in?"},
 		"a delay with duefleet's prefix": {newMessage("h", "x-duefleet-delay", int32(5000)), refusedHeaders,
@@ -282,7 +282,9 @@ func TestRefusedMessagesWaitForTheirExchange(t *testing.T) {
 	h.ok(h.client.ExchangeDelete(refused, false, false))
 	h.publish(newMessage("bad", HeaderVerb, "none"))
 	h.publish(newMessage("good"))
-	wait.For(t, "the intake to say why", func() bool { return strings.Contains(h.in.Trouble(), "send refused messages") })
+	check.Until(t, "the intake to say why", func() bool {
+		return strings.Contains(h.in.Trouble(), "send refused messages")
+	})
 	if n := h.waiting(refused); n != 0 || h.unacked() == 0 {
 		t.Errorf("%d refused messages, %d bytes unacked", n, h.unacked())
 	}

@@ -66,6 +66,7 @@ type item struct {
 	unnamed  bool // the ID is a random one
 	due      due
 	rule     *task.Recurrence // of a recurring task; else nil
+	group    string           // of the task; "": none
 	entry    shard.Entry      // of a task to store
 
 	refusal *refusal
@@ -138,6 +139,14 @@ func (it *item) understand(r rules, m amqpmsg.Message, now time.Time) *refusal {
 				HeaderIn)}
 		}
 		return nil
+	}
+	if v, there := m.Headers[task.HeaderGroup]; there {
+		group, good := idOf(v)
+		if !good || group == "" || task.CheckGroup(group) != nil {
+			return &refusal{refusedHeaders, fmt.Errorf("header %s: must be an integer, or 1 to %d bytes of valid UTF-8",
+				task.HeaderGroup, task.MaxGroup)}
+		}
+		it.group = group
 	}
 	if it.rule != nil {
 		if err := it.checkRecurringID(); err != nil {
@@ -247,7 +256,7 @@ func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 
 // encode returns the record's body of a message, with the rule of a recurring task.
 func (it *item) encode(m amqpmsg.Message) ([]byte, error) {
-	return shard.Encode(&task.Task{Payload: m.Body, Recurrence: it.rule,
+	return shard.Encode(&task.Task{Payload: m.Body, Group: it.group, Recurrence: it.rule,
 		AMQP: &task.AMQP{RoutingKey: m.RoutingKey, Properties: m.Properties, Headers: m.Headers}})
 }
 

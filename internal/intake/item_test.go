@@ -8,6 +8,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestBatchesKeepTheOrderOfAnID: cutting loses and reorders nothing. No batch has an ID
@@ -99,5 +101,26 @@ func TestThePrefetchFollowsTheSize(t *testing.T) {
 	}
 	if got := s.prefetch(now/4, room, false); got != now/4 {
 		t.Errorf("prefetch %d for a queue that isn't busy", got)
+	}
+}
+
+// TestLargeMessagesStayWithinTheRoom: those that wait when the intake starts, too. It can't
+// know their size, and RabbitMQ sends as many as the prefetch allows.
+func TestLargeMessagesStayWithinTheRoom(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	const messages, size, room = 30, 1 << 20, 16 << 20
+	for i := range messages {
+		p := newMessage(fmt.Sprint(i), HeaderVerb, Cancel)
+		p.Body = make([]byte, size)
+		h.publish(p)
+	}
+	check.Until(t, "all to be in the queue", func() bool { return h.waiting(queue) == messages })
+	h.start()
+	h.settled()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.peak > room || h.peak < copies*size {
+		t.Errorf("%d bytes at once, room for %d", h.peak, room)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/amqptypes"
@@ -201,7 +202,7 @@ func (o *outbox) lost() error {
 	select {
 	case e := <-o.closes:
 		if e != nil {
-			return fmt.Errorf("%d %s", e.Code, e.Reason)
+			return amqpconn.Brief(e)
 		}
 	default:
 	}

@@ -5,7 +5,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAConfirmedAnswerIsNotSentAgain: the connection is lost in the middle of a batch, and
@@ -22,12 +22,12 @@ func TestAConfirmedAnswerIsNotSentAgain(t *testing.T) {
 	}
 	h.ok(o.answer(t.Context(), wanted[:2]))
 	for _, it := range wanted[:2] {
-		if acked, err := it.answer.WaitContext(wait.Context(t)); err != nil || !acked {
+		if acked, err := it.answer.WaitContext(check.Context(t)); err != nil || !acked {
 			t.Fatalf("an answer isn't confirmed: %v", err)
 		}
 	}
 	end()
-	wait.For(t, "the channel to end", o.channel.IsClosed)
+	check.Until(t, "the channel to end", o.channel.IsClosed)
 	o.broker, _ = h.connect(false)
 	h.ok(o.answer(t.Context(), wanted))
 	for _, want := range []string{"a", "b", "c"} {

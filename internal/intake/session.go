@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -253,7 +254,7 @@ func (s *session) lost() error {
 	select {
 	case e := <-s.closes:
 		if e != nil {
-			return fmt.Errorf("the channel was closed: %d %s", e.Code, e.Reason)
+			return fmt.Errorf("the channel was closed: %w", amqpconn.Brief(e))
 		}
 		return errors.New("the channel was closed")
 	default:
@@ -265,17 +266,7 @@ func (s *session) lost() error {
 // its order.
 func (s *session) close() {
 	defer close(s.closed)
-	closed := make(chan struct{})
-	go func() {
-		_ = s.channel.Close() // it may be closed already
-		close(closed)
-	}()
-	timer := time.NewTimer(closeTimeout)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
-	}
+	amqpconn.Within(closeTimeout, func() { _ = s.channel.Close() }) // it may be closed already
 }
 
 // outlasting returns a context that ends some time after ctx.

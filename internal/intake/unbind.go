@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
@@ -47,9 +48,8 @@ func Unbind(ctx context.Context, b Broker, a Abandoned) (messages int, err error
 		if channel != nil {
 			_ = channel.Close() // nothing is in flight
 		}
-		var refusal *amqp.Error
 		switch {
-		case errors.As(err, &refusal) && refusal.Code == amqp.NotFound:
+		case amqpconn.Refused(err, amqp.NotFound):
 			return messages, nil
 		case err != nil:
 			return messages, fmt.Errorf("unbind queue %q from exchange %q: %w", a.Queue, a.Exchange, err)

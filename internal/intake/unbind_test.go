@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAServedQueueStaysBound: a scanner would make the binding again. Without a consumer the
@@ -28,7 +28,7 @@ func TestAServedQueueStaysBound(t *testing.T) {
 	<-served // it is bound
 	h.ok(h.client.Cancel("scanner", false))
 	h.publish(newMessage("b", HeaderIn, "1h"))
-	wait.For(t, "the message in the queue", func() bool {
+	check.Until(t, "the message in the queue", func() bool {
 		q, err := h.client.QueueDeclarePassive(queue, true, false, false, false, nil)
 		h.ok(err)
 		return q.Messages == 1

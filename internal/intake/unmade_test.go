@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestATopicThatIsNotMadeYetIsNoTrouble: scanners of a new fleet begin the intake while one
@@ -23,7 +23,7 @@ func TestATopicThatIsNotMadeYetIsNoTrouble(t *testing.T) {
 		return false
 	})
 	h.start()
-	wait.For(t, "the intake to look for the topic twice", func() bool { return asked.Load() > 1 })
+	check.Until(t, "the intake to look for the topic twice", func() bool { return asked.Load() > 1 })
 	if why := h.in.Trouble(); why != "" {
 		t.Errorf("trouble: %s", why)
 	}
@@ -35,7 +35,7 @@ func TestATopicThatIsNotMadeYetIsNoTrouble(t *testing.T) {
 	}
 	h.redis, h.pace.unmade = fixture.New(t), time.Millisecond
 	h.start()
-	wait.For(t, "the intake to say that the topic is unknown", func() bool {
+	check.Until(t, "the intake to say that the topic is unknown", func() bool {
 		return strings.Contains(h.in.Trouble(), "unknown topic") && strings.Contains(h.log.String(), "stands still")
 	})
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // front is a server that hands each connection, and its number from 1, to serve.
@@ -45,8 +44,8 @@ func front(t *testing.T, serve func(n int64, conn net.Conn)) (addr string, accep
 func secureClient(t *testing.T, addr string, config *tls.Config) redis.UniversalClient {
 	t.Helper()
 	options := Dialing(&redis.UniversalOptions{
-		Addrs: []string{addr}, TLSConfig: config, DialTimeout: patience.Hang, ReadTimeout: patience.Hang,
-		WriteTimeout: patience.Hang, DisableIdentity: true,
+		Addrs: []string{addr}, TLSConfig: config, DialTimeout: check.Hang, ReadTimeout: check.Hang,
+		WriteTimeout: check.Hang, DisableIdentity: true,
 	})
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = client.Close() })

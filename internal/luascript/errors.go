@@ -41,6 +41,9 @@ func CarriedOut(ctx context.Context) {
 	}
 }
 
+// CarriedOut reports whether a part of the operation is done, or may be.
+func (p *Probation) CarriedOut() bool { return p.carriedOut.Load() }
+
 // Judge adds task.ErrUncertain to err if the operation may have been carried out, or may
 // still be. It adds task.ErrUnavailable if Redis could not be asked, so that the
 // operation was certainly not carried out. It returns other errors, which Redis answered,

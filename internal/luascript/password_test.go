@@ -12,7 +12,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // TestARefusedPasswordIsTriedOnceASecond: however many calls there are, and until Redis
@@ -57,5 +56,5 @@ func TestARefusedPasswordIsTriedOnceASecond(t *testing.T) {
 		t.Errorf("%d passwords were refused within %s, want 1 to %d", refused, time.Since(began), most)
 	}
 	check.OK(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", ">wrong").Err())
-	patience.For(t, "the password to be tried again", func() bool { return client.Ping(t.Context()).Err() == nil })
+	check.Until(t, "the password to be tried again", func() bool { return client.Ping(t.Context()).Err() == nil })
 }

@@ -3,6 +3,7 @@ package luascript
 import (
 	"bufio"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,14 +13,15 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	patience "github.com/duefleet/duefleet/test/wait"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 // opened returns the Server at an address.
 func opened(t *testing.T, addr string, change func(*redis.UniversalOptions)) *Server {
 	t.Helper()
-	options := &redis.UniversalOptions{Addrs: []string{addr}, DialTimeout: patience.Hang, ReadTimeout: patience.Hang,
-		WriteTimeout: patience.Hang, DisableIdentity: true}
+	options := &redis.UniversalOptions{Addrs: []string{addr}, DialTimeout: check.Hang, ReadTimeout: check.Hang,
+		WriteTimeout: check.Hang, DisableIdentity: true}
 	if change != nil {
 		change(options)
 	}

@@ -73,6 +73,7 @@ type loadLine struct {
 // taskLine is a line that describes a task.
 type taskLine struct {
 	ID          given[string]                   `json:"id"`
+	Group       given[string]                   `json:"group"`
 	In          given[string]                   `json:"in"`
 	At          given[textOrNumber]             `json:"at"`
 	Payload     given[textOrJSON]               `json:"payload"`
@@ -111,7 +112,7 @@ func (f *taskLine) fill(r *Request) error {
 	}
 	payload, err := f.payload()
 	r.When = due
-	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.contentType(), f.headers()
+	r.ID, r.Group, r.Payload, r.ContentType, r.Headers = f.ID.value, f.Group.value, payload, f.contentType(), f.headers()
 	return cmp.Or(err, f.setSeries(r))
 }
 
@@ -140,7 +141,7 @@ func (f *taskLine) amqp() (*task.AMQP, error) {
 	if !f.AMQP.ok {
 		return nil, nil
 	}
-	takes := []string{"id", "in", "at", "payload", "payload_base64", "recurrence", "series", "amqp"}
+	takes := []string{"id", "group", "in", "at", "payload", "payload_base64", "recurrence", "series", "amqp"}
 	for name, given := range fieldsOf(*f) {
 		if given && !slices.Contains(takes, name) {
 			return nil, fmt.Errorf("%s, amqp: only one of them may be given", name)
@@ -259,10 +260,10 @@ func (t *textOrJSON) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 // fields, names in another case, invalid UTF-8, half a surrogate pair, and null.
 func parseLine[T any](line []byte) (T, error) {
 	var fields given[T]
-	if !utf8.Valid(line) {
+	err := json.Unmarshal(line, &fields, json.RejectUnknownMembers(true))
+	if err != nil && !utf8.Valid(line) {
 		return fields.value, errors.New("not valid UTF-8; such a payload goes into payload_base64")
 	}
-	err := json.Unmarshal(line, &fields, json.RejectUnknownMembers(true))
 	var syntax *jsontext.SyntacticError
 	var semantic *json.SemanticError
 	if errors.As(err, &semantic) {

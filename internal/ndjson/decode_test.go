@@ -2,6 +2,7 @@ package ndjson
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 )
+
+func TestMain(m *testing.M) { os.Exit(check.Leaks(m)) }
 
 func testDecoder() Decoder {
 	return Decoder{Topic: "orders", MaxPayload: 1000, Now: time.Now}

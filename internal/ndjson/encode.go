@@ -16,6 +16,7 @@ import (
 type storedLine struct {
 	Topic         string            `json:"topic,omitzero"`
 	ID            string            `json:"id"`
+	Group         string            `json:"group,omitzero"`
 	At            string            `json:"at"`
 	Payload       string            `json:"payload,omitzero"`
 	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
@@ -38,7 +39,7 @@ type storedLine struct {
 // then AppendLine returns b unchanged.
 func AppendLine(b []byte, s *producer.Stored, withTopic bool) ([]byte, error) {
 	line := storedLine{
-		ID: s.ID, At: duetime.Text(s.Due), ContentType: s.ContentType, Headers: s.Headers,
+		ID: s.ID, Group: s.Group, At: duetime.Text(s.Due), ContentType: s.ContentType, Headers: s.Headers,
 		RoutingKey: s.Options.RoutingKey, Priority: s.Options.Priority,
 		CorrelationID: s.Options.CorrelationID, ReplyTo: s.Options.ReplyTo, AMQP: amqpmsg.NewView(s.AMQP),
 		Recurrence: NewRecurrence(s.Recurrence), Series: s.Series,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -63,10 +64,11 @@ func (r *Request) Reply(answer any, err error) {
 // Stream does requests that come one per line.
 //
 // One goroutine reads the requests. It puts each into a queue, and into one of several
-// batchers, which it chooses by a hash of topic and ID. A batcher sends its requests in
-// their order, one batch at a time. So a later request for a task never reaches Redis
-// before an earlier one. Another goroutine passes the requests to Finished in the order
-// of the queue, each when it is done.
+// batchers, which it chooses by a hash of topic and ID. A batcher gets its requests when no
+// whole line is left to be read, so that batches are large and no request waits for input. It
+// sends them in their order, one batch at a time. So a later request for a task never reaches
+// Redis before an earlier one. Another goroutine passes the requests to Finished in the order of
+// the queue, each when it is done.
 type Stream struct {
 	// Parse parses a line. With an error the request holds the parts that it could parse.
 	Parse func(line []byte) (*Request, error)
@@ -77,46 +79,65 @@ type Stream struct {
 	Finished func(r *Request)
 	Idle     func()
 
-	MaxPayload int    // in bytes.
-	Together   string // the verb whose requests are sent in batches.
-	Batchers   int    // number of batchers: how many calls to Redis are in flight at most.
-	Batch      int    // the most tasks of one call.
-	Ahead      int    // how many requests are read before the first of them is done, at most.
-	Strict     bool   // stop after a bad line.
+	MaxPayload int      // in bytes.
+	Together   []string // the verbs whose requests are sent in batches of one verb.
+	Batchers   int      // number of batchers: how many calls to Redis are in flight at most.
+	Batch      int      // the most tasks of one call.
+	Ahead      int      // how many requests are read before the first of them is done, at most.
+	Strict     bool     // stop after a bad line.
 
-	budget *semaphore.Weighted
-	lines  *lineReader
+	budget   *semaphore.Weighted
+	lines    *lineReader
+	queue    chan *Request
+	batchers []chan []*Request
+	pending  [][]*Request // read, by batcher
 }
 
 // Read returns how many lines were read, blank ones too.
 func (s *Stream) Read() int { return s.lines.number }
 
 // Run reads requests until the end of in or of ctx. It returns when all requests that it
-// has read are done and passed to Finished.
+// has read are done and passed to Finished. Reading from in must fail soon after the end of
+// ctx, see Interruptible.
 func (s *Stream) Run(ctx context.Context, in io.Reader) error {
 	s.budget = semaphore.NewWeighted(MemoryBudget)
-	s.lines = newLineReader(Interruptible(ctx, in), maxLine(s.MaxPayload))
-	queue, batchers := make(chan *Request, s.Ahead), make([]chan *Request, s.Batchers)
+	s.lines = newLineReader(in, maxLine(s.MaxPayload))
+	s.queue, s.batchers = make(chan *Request, s.Ahead), make([]chan []*Request, s.Batchers)
+	s.pending = make([][]*Request, s.Batchers)
 	var running sync.WaitGroup
-	for i := range batchers {
-		batchers[i] = make(chan *Request, s.Ahead)
-		running.Go(func() { s.work(context.WithoutCancel(ctx), batchers[i]) })
+	for i := range s.batchers {
+		s.batchers[i] = make(chan []*Request, s.Ahead)
+		running.Go(func() { s.work(context.WithoutCancel(ctx), s.batchers[i]) })
 	}
-	running.Go(func() { s.finish(queue) })
-	err := s.read(ctx, queue, batchers)
-	close(queue)
-	for _, batcher := range batchers {
+	running.Go(s.finish)
+	err := s.read(ctx)
+	s.pass()
+	close(s.queue)
+	for _, batcher := range s.batchers {
 		close(batcher)
 	}
 	running.Wait()
 	return err
 }
 
+// pass gives the batchers what was read for them.
+func (s *Stream) pass() {
+	for i, requests := range s.pending {
+		if len(requests) > 0 {
+			s.batchers[i] <- requests
+			s.pending[i] = nil
+		}
+	}
+}
+
 // read distributes requests until the end of the input or of ctx. Every line except blank
 // ones goes into the queue; good lines also go to a batcher.
-func (s *Stream) read(ctx context.Context, queue chan<- *Request, batchers []chan *Request) error {
+func (s *Stream) read(ctx context.Context) error {
 	seed := maphash.MakeSeed()
 	for ctx.Err() == nil {
+		if !s.lines.ready() {
+			s.pass()
+		}
 		line, err := s.lines.next()
 		switch {
 		case errors.Is(err, task.ErrInvalid): // too long: refused below like other bad lines
@@ -130,9 +151,15 @@ func (s *Stream) read(ctx context.Context, queue chan<- *Request, batchers []cha
 			continue
 		}
 		r, err := s.request(line, err)
-		queue <- r
+		select {
+		case s.queue <- r:
+		default: // it is full of requests that a batcher must have
+			s.pass()
+			s.queue <- r
+		}
 		if err == nil {
-			batchers[maphash.Comparable(seed, [2]string{r.Topic, r.ID})%uint64(len(batchers))] <- r
+			at := maphash.Comparable(seed, [2]string{r.Topic, r.ID}) % uint64(s.Batchers) //nolint:gosec // above 0
+			s.pending[at] = append(s.pending[at], r)
 		} else if r.Reply(nil, err); s.Strict {
 			return nil
 		}
@@ -153,52 +180,52 @@ func (s *Stream) request(line []byte, wrong error) (*Request, error) {
 		r.weight += int64(s.MaxPayload) // of the answer
 	}
 	r.weight = min(r.weight, MemoryBudget)
-	// This can't block forever: earlier requests release their share when they are done,
-	// and they never wait for this one.
-	_ = s.budget.Acquire(context.Background(), r.weight)
+	if !s.budget.TryAcquire(r.weight) {
+		// This can't block forever: earlier requests release their share when they are done,
+		// and they never wait for this one.
+		s.pass()
+		_ = s.budget.Acquire(context.Background(), r.weight)
+	}
 	if wrong != nil {
 		wrong = BadLineError(wrong.Error())
 	}
 	return r, wrong
 }
 
-// work does the requests of one batcher in their order. It sends consecutive requests of
-// the verb s.Together in one batch.
-func (s *Stream) work(ctx context.Context, batcher <-chan *Request) {
-	for first := <-batcher; first != nil; {
-		batch, next := s.gather(first, batcher)
-		s.Do(ctx, batch)
-		if first = next; first == nil {
-			first = <-batcher
+// work does the requests of one batcher in their order.
+func (s *Stream) work(ctx context.Context, batcher <-chan []*Request) {
+	for waiting := range batcher {
+		for len(waiting) > 0 {
+			n := s.batch(waiting)
+			s.Do(ctx, waiting[:n])
+			waiting = waiting[n:]
+			select {
+			case more := <-batcher: // they came meanwhile, so they can be in the next batch
+				waiting = append(slices.Clip(waiting), more...)
+			default:
+			}
 		}
 	}
 }
 
-// gather makes a batch of first and the requests that wait behind it. The batch ends at
-// the limits of one call, or at a request with another verb, which gather also returns. A
-// request with a verb other than s.Together is a batch by itself.
-func (s *Stream) gather(first *Request, batcher <-chan *Request) (batch []*Request, other *Request) {
-	batch = []*Request{first}
-	if first.Verb != s.Together {
-		return batch, nil
+// batch returns how many of the first requests make a batch. It ends at the limits of one call,
+// or at a request with another verb. A request with a verb that isn't in s.Together is a batch
+// by itself.
+func (s *Stream) batch(requests []*Request) int {
+	n, verb, bytes := 1, requests[0].Verb, requests[0].weight
+	if !slices.Contains(s.Together, verb) {
+		return n
 	}
-	for bytes := first.weight; len(batch) < s.Batch && bytes < maxBatchBytes; {
-		select {
-		case r := <-batcher:
-			if r == nil || r.Verb != s.Together {
-				return batch, r
-			}
-			batch, bytes = append(batch, r), bytes+r.weight
-		default:
-			return batch, nil
-		}
+	for n < min(len(requests), s.Batch) && requests[n].Verb == verb && bytes < maxBatchBytes {
+		bytes += requests[n].weight
+		n++
 	}
-	return batch, nil
+	return n
 }
 
 // finish passes requests to s.Finished in their order, and releases their memory.
-func (s *Stream) finish(queue <-chan *Request) {
-	for r := range queue {
+func (s *Stream) finish() {
+	for r := range s.queue {
 		select {
 		case <-r.done:
 		default:
@@ -207,7 +234,7 @@ func (s *Stream) finish(queue <-chan *Request) {
 		}
 		s.Finished(r)
 		s.budget.Release(r.weight)
-		if len(queue) == 0 {
+		if len(s.queue) == 0 {
 			s.Idle()
 		}
 	}
@@ -256,6 +283,12 @@ type lineReader struct {
 
 func newLineReader(r io.Reader, limit int) *lineReader {
 	return &lineReader{source: bufio.NewReaderSize(r, 64<<10), limit: limit}
+}
+
+// ready reports whether a whole line was read ahead.
+func (l *lineReader) ready() bool {
+	ahead, _ := l.source.Peek(l.source.Buffered())
+	return bytes.IndexByte(ahead, '\n') >= 0
 }
 
 // Some editors and spreadsheets write byteOrderMark in front of UTF-8.

@@ -1,38 +1,19 @@
 package otlp
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/collector"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
-// lines is a log that tests read.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// of returns how many lines have a message.
-func (l *lines) of(message string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), message)
-}
+func TestMain(m *testing.M) { os.Exit(check.Leaks(m)) }
 
 const (
 	dropping = "spans can't be exported and are dropped"
@@ -41,12 +22,12 @@ const (
 
 // begin returns a provider with these variables. Tests that call it aren't parallel,
 // because the environment belongs to the process.
-func begin(t *testing.T, env map[string]string) (*Provider, *lines) {
+func begin(t *testing.T, env map[string]string) (*Provider, *check.Log) {
 	t.Helper()
 	for key, value := range env {
 		t.Setenv(key, value)
 	}
-	log := &lines{}
+	log := &check.Log{}
 	p, err := New(t.Context(), Process{"duefleet-scanner", "1.2.3", "host-1"}, slog.New(slog.NewTextHandler(log, nil)))
 	check.OK(t, err)
 	if p == nil {
@@ -116,7 +97,7 @@ func TestSpansReachACollector(t *testing.T) {
 			p.Stop(t.Context())
 			spans := c.Spans()
 			if len(spans) != 1 || spans[0].GetName() != "one" {
-				t.Fatalf("got %v; log %s", spans, log.text.String())
+				t.Fatalf("got %v; log %s", spans, log.String())
 			}
 			for key, want := range map[string]string{"service.name": "orders-scanner", "service.version": "1.2.3",
 				"service.instance.id": "host-1", "deployment.environment.name": "test", "telemetry.sdk.language": "go"} {
@@ -148,12 +129,12 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 		for n := c.Exports(); c.Exports() < n+5; {
 			before := c.Exports()
 			p.span(t.Context(), "lost")
-			wait.For(t, "an export", func() bool { return c.Exports() > before })
+			check.Until(t, "an export", func() bool { return c.Exports() > before })
 		}
 		c.Refuse(false)
 		p.span(t.Context(), "kept")
-		wait.For(t, "the end of the outage in the log", func() bool { return log.of(back) == outage+1 })
-		if n := log.of(dropping); n != outage+1 {
+		check.Until(t, "the end of the outage in the log", func() bool { return len(log.Lines(back)) == outage+1 })
+		if n := len(log.Lines(dropping)); n != outage+1 {
 			t.Errorf("%d lines about %d outages", n, outage+1)
 		}
 	}
@@ -170,7 +151,7 @@ func TestACollectorThatIsAwayHoldsNothingUp(t *testing.T) {
 				"OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_BSP_EXPORT_TIMEOUT": "1000"})
 			overfill(t, p)
 			stopsSoon(t, p)
-			wait.For(t, "the end of the export", func() bool { return log.of(dropping) == 1 })
+			check.Until(t, "the end of the export", func() bool { return len(log.Lines(dropping)) == 1 })
 		})
 	}
 }
@@ -186,13 +167,13 @@ func TestACollectorThatHangsHoldsNothingUp(t *testing.T) {
 			p, log := begin(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
 				"OTEL_BSP_EXPORT_TIMEOUT": "1000"})
 			overfill(t, p)
-			wait.For(t, "an export", func() bool { return c.Exports() > 0 })
+			check.Until(t, "an export", func() bool { return c.Exports() > 0 })
 			overfill(t, p)
 			if len(c.Spans()) > 0 {
 				t.Fatal("the collector answers")
 			}
 			stopsSoon(t, p)
-			wait.For(t, "the lost spans in the log", func() bool { return log.of("last spans not exported") == 1 })
+			check.Until(t, "the lost spans in the log", func() bool { return len(log.Lines("last spans not exported")) == 1 })
 		})
 	}
 }

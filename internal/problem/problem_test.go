@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
 // TestVerdict: the worst problem decides, and notices leave a fleet healthy.
@@ -133,7 +132,7 @@ func TestTheTableInDocsIsCurrent(t *testing.T) {
 	if !begun || !ended {
 		t.Fatalf("%s has no place for the table", alerts)
 	}
-	goldenfile.Check(t, alerts, before+begin+table()+end+after,
+	check.Golden(t, alerts, before+begin+table()+end+after,
 		"go test ./internal/problem -run "+t.Name()+" -update")
 	for _, r := range rows() {
 		if !slices.Contains(anchors(page), r.anchor) {

@@ -11,7 +11,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestMovingTakesItsShare: after every step, moving has taken no less than its
@@ -144,7 +143,7 @@ func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	b.migrate()
 	id := b.misplaced(1)[0]
 	m := b.resharder.newMover("me/0", 0, b.p)
-	wait.For(t, "an export that is not late", func() bool {
+	check.Until(t, "an export that is not late", func() bool {
 		b.put(task.In(time.Hour), id)
 		dirty, _, err := m.carry(t.Context(), []string{id, id})
 		return err == nil && !dirty

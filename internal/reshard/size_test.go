@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // largest records the most bytes that one request sent or that one answer brought.
@@ -82,7 +81,7 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 	faults.After(far.rdb, met.note)
 	all := []*mover{far.resharder.newMover("me/0", 0, far.p), far.resharder.newMover("me/0", 1, far.p)}
 	far.resharder.showAll(t.Context(), all, far.p)
-	wait.For(t, "the change to end", func() bool {
+	check.Until(t, "the change to end", func() bool {
 		if m := nextOf(all); m == nil {
 			far.reconcile()
 		} else if err := m.step(t.Context()); err != nil {

@@ -24,7 +24,7 @@ const (
 // of the task, in a handler or in its queue. So Cancel leaves it a note, and also removes
 // what the consumer stored before it could see the note.
 func (r *Router) Cancel(ctx context.Context, id string) error {
-	return r.cancel(ctx, []string{id}, 1)[0]
+	return r.cancel(ctx, []string{id}, 1, "")[0]
 }
 
 // CancelMany cancels tasks as Cancel does, with a few round trips for each 1000 of them.
@@ -32,6 +32,12 @@ func (r *Router) Cancel(ctx context.Context, id string) error {
 // decides how many tasks a script removes. If Redis can't be reached or doesn't answer,
 // CancelMany doesn't start the remaining thousands: they get task.ErrUnavailable.
 func (r *Router) CancelMany(ctx context.Context, ids []string, maxPayload int) []error {
+	return r.CancelInGroup(ctx, ids, "", maxPayload)
+}
+
+// CancelInGroup is CancelMany for those tasks that are in a group; "" means all. It decides in
+// the step that removes the task. Others stay, and get task.ErrNotFound.
+func (r *Router) CancelInGroup(ctx context.Context, ids []string, group string, maxPayload int) []error {
 	perScript := max(1, min(cancelIDs, cancelBytes/max(maxPayload, 1)))
 	errs := make([]error, 0, len(ids))
 	var away error
@@ -40,7 +46,7 @@ func (r *Router) CancelMany(ctx context.Context, ids []string, maxPayload int) [
 			errs = append(errs, slices.Repeat([]error{away}, len(some))...)
 			continue
 		}
-		now := r.cancel(ctx, some, perScript)
+		now := r.cancel(ctx, some, perScript, group)
 		if at := slices.IndexFunc(now, unreached); at >= 0 {
 			away = notBegun(now[at])
 		}
@@ -59,7 +65,9 @@ type cancelling struct {
 	router    *Router
 	ids       []string
 	perScript int
+	group     string // of the tasks; "": any
 	tasks     []cancelled
+	went      []shard.Member // versions in groups that are removed
 }
 
 // cancelled has the findings of all tries about one task.
@@ -67,19 +75,21 @@ type cancelled struct {
 	found bool
 	at    int64 // the time in ms, by the clock of its new shard
 	begun bool  // the cancel is partly done
+	noted bool  // for the consumers
 	err   error
 }
 
 // shardOf is Placement.Old or Placement.New.
 type shardOf func(p shard.Placement, id string) int
 
-func (r *Router) cancel(ctx context.Context, ids []string, perScript int) []error {
+func (r *Router) cancel(ctx context.Context, ids []string, perScript int, group string) []error {
 	ctx, probation := luascript.OnProbation(ctx)
-	c := cancelling{router: r, ids: ids, perScript: perScript, tasks: make([]cancelled, len(ids))}
+	c := cancelling{router: r, ids: ids, perScript: perScript, group: group, tasks: make([]cancelled, len(ids))}
 	all := upTo(len(ids))
 	c.remove(ctx, all)
-	c.noteCancels(ctx, c.good(all))
-	c.remove(ctx, c.good(all))
+	c.noteCancels(ctx, c.meant(all))
+	c.remove(ctx, c.meant(all))
+	_ = r.topic.Leave(ctx, c.went) // a sweep removes what stays
 	errs := make([]error, len(ids))
 	for i, t := range c.tasks {
 		switch {
@@ -102,6 +112,16 @@ func (c *cancelling) good(of []int) (good []int) {
 		}
 	}
 	return good
+}
+
+// meant returns the tasks of a list that have no error, and for a group those that were in it.
+func (c *cancelling) meant(of []int) (meant []int) {
+	for _, i := range c.good(of) {
+		if c.group == "" || c.tasks[i].found {
+			meant = append(meant, i)
+		}
+	}
+	return meant
 }
 
 // remove deletes tasks from all shards they may be in.
@@ -145,12 +165,16 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 	}
 	batches := group(todo, c.perScript, func(i int) batchKey {
 		at := of(p, c.ids[i])
-		return batchKey{shard: at, moving: p.Moving(c.ids[i]) && at == p.New(c.ids[i])}
+		taken := p.Moving(c.ids[i]) && at == p.New(c.ids[i])
+		if c.group != "" { // the old shard may have another task of the ID, for a mover
+			taken = taken && c.tasks[i].found
+		}
+		return batchKey{shard: at, moving: taken}
 	}, func(int) int { return 0 })
 	deletions := make([]shard.Deletion, len(batches))
 	for n, b := range batches {
 		deletions[n] = shard.Deletion{Names: b.names(func(i int) string { return c.ids[i] }), Handled: b.key.moving,
-			Term: c.router.term}
+			Term: c.router.term, Group: c.group}
 	}
 	for n, w := range c.router.topic.Withdraw(ctx, p, deadline, deletions) {
 		b := batches[n]
@@ -160,8 +184,9 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 		case w.Err != nil:
 			c.fail(b.entries, w.Err)
 		default:
+			c.went = append(c.went, w.Left...)
 			for j, i := range b.entries {
-				c.tasks[i].add(w.There[j], w.At)
+				c.tasks[i].add(w.There[j], w.Other[j], w.At)
 			}
 		}
 	}
@@ -170,8 +195,14 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 
 // add notes what a delete found. The last shard's time counts, the new shard's: a version
 // that is put there later counts as scheduled no earlier.
-func (c *cancelled) add(there bool, at int64) {
-	c.found, c.at, c.begun = c.found || there, at, true
+// other: this shard has a version in another group, which is the newer one.
+func (c *cancelled) add(there, other bool, at int64) {
+	if other && !c.noted {
+		c.found = false
+	} else if there {
+		c.found = true
+	}
+	c.at, c.begun = at, true
 }
 
 // noteCancels notes the cancels in the delivery histories, for the consumers.
@@ -182,6 +213,7 @@ func (c *cancelling) noteCancels(ctx context.Context, todo []int) {
 	ids, at := make([]string, len(todo)), make([]int64, len(todo))
 	for n, i := range todo {
 		ids[n], at[n] = c.ids[i], c.tasks[i].at
+		c.tasks[i].noted = true
 	}
 	for n, err := range c.router.topic.NoteCancelled(ctx, ids, at) {
 		c.fail(todo[n:n+1], err)

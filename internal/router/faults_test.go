@@ -17,7 +17,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
-	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
 // TestEachStepOutlastsEachFault runs each operation once for each of its requests and each
@@ -56,7 +55,7 @@ func TestEachStepOutlastsEachFault(t *testing.T) {
 	// In a cluster each master is asked for the time on a connection of its own, which the
 	// table doesn't show.
 	if _, cluster := rows[0].rdb.(*redis.ClusterClient); !cluster {
-		goldenfile.Check(t, filepath.Join("testdata", "faults.txt"), table.String(),
+		check.Golden(t, filepath.Join("testdata", "faults.txt"), table.String(),
 			"go test ./internal/router -run "+t.Name()+" -update")
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	patience "github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
-	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // puts are the calls of the put script of a client, in the order in which they were
@@ -113,7 +113,7 @@ func (g *gathering) schedule(ctx context.Context, e shard.Entry) <-chan Schedule
 func (g *gathering) gathered(n int) {
 	g.t.Helper()
 	l := g.r.batcher("")
-	patience.For(g.t, fmt.Sprintf("%d to gather", n), func() bool {
+	patience.Until(g.t, fmt.Sprintf("%d to gather", n), func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.open != nil && l.open.present == n || l.open == nil && n == 0

@@ -29,6 +29,7 @@ func (r *Router) Get(ctx context.Context, id string) (s shard.Stored, err error)
 
 // Got is the result for one ID.
 type Got struct {
+	// Task has an Err of its own if its record can't be read.
 	Task shard.Stored
 	// Err is task.ErrNotFound, the reason why the record can't be read, or an error of
 	// Redis.
@@ -40,7 +41,11 @@ type Got struct {
 // mover has its state from before. If Redis can't be reached, GetMany doesn't ask for the
 // remaining tasks.
 func (r *Router) GetMany(ctx context.Context, ids []string) []Got {
-	g := getting{router: r, ids: ids, results: make([]Got, len(ids))}
+	return r.getMany(ctx, ids, r.topic.Fetch)
+}
+
+func (r *Router) getMany(ctx context.Context, ids []string, fetch fetch) []Got {
+	g := getting{router: r, ids: ids, fetch: fetch, results: make([]Got, len(ids))}
 	todo := upTo(len(ids))
 	t := tries{router: r}
 	for t.next(ctx) {
@@ -57,8 +62,12 @@ func (r *Router) GetMany(ctx context.Context, ids []string) []Got {
 type getting struct {
 	router  *Router
 	ids     []string
+	fetch   fetch
 	results []Got
 }
+
+// fetch is Topic.Fetch or Topic.FetchHeads.
+type fetch func(ctx context.Context, p shard.Placement, batches []shard.Names) []shard.Fetched
 
 // attempt reads tasks under one placement: moving tasks at their old shards first, then
 // at the new shards all that it hasn't found. It returns the tasks to read again under a
@@ -94,7 +103,7 @@ func (g *getting) read(ctx context.Context, p shard.Placement, todo []int, of sh
 		round := queue[:min(len(queue), fetchAtOnce)]
 		queue = queue[len(round):]
 		var unasked error
-		for n, fetched := range g.router.topic.Fetch(ctx, p, namesOf(round, idOf)) {
+		for n, fetched := range g.fetch(ctx, p, namesOf(round, idOf)) {
 			b, err := round[n], fetched.Err
 			switch {
 			case outdated(err):
@@ -128,7 +137,7 @@ func (g *getting) record(b *batch, tasks []*shard.Stored) (done int) {
 		case s == nil:
 			*r = Got{Err: task.ErrNotFound}
 		case s.Err != nil:
-			*r = Got{Err: fmt.Errorf("read task %q: %w", s.ID, s.Err)}
+			*r = Got{Task: *s, Err: fmt.Errorf("read task %q: %w", s.ID, s.Err)}
 		default:
 			*r = Got{Task: *s}
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
@@ -123,7 +122,7 @@ func (c *sandbox) reach(id string) {
 	c.t.Helper()
 	due := int64(c.rdb.ZScore(c.ctx(), c.key("due", 0), id).Val())
 	if now := c.now(); due == now+1 {
-		patience.For(c.t, "the next ms", func() bool { return c.now() >= due })
+		check.Until(c.t, "the next ms", func() bool { return c.now() >= due })
 	}
 }
 

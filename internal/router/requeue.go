@@ -66,6 +66,14 @@ func (r *Router) requeueUnder(ctx context.Context, p shard.Placement, a shard.Re
 	if err != nil {
 		return nil, err
 	}
+	now, err := r.topic.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, errs := r.join(ctx, now, []shard.Entry{{ID: a.ID, Body: a.Body}})
+	if errs[0] != nil {
+		return nil, errs[0]
+	}
 	stays, err = r.topic.Shard(p.New(a.ID)).Requeue(ctx, p, deadline, a, how)
 	if err != nil || stays != nil || !how.Moving {
 		return stays, err

@@ -8,7 +8,6 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // delivered puts a task, claims it and settles it, and returns what its consumer
@@ -146,9 +145,9 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
 			older := c.delivered()
-			patience.For(t, "the next millisecond", func() bool { return c.now() > older.Due })
+			check.Until(t, "the next millisecond", func() bool { return c.now() > older.Due })
 			newer := c.delivered()
-			patience.For(t, "the next millisecond", func() bool { return c.now() > newer.Due })
+			check.Until(t, "the next millisecond", func() bool { return c.now() > newer.Due })
 			older.Next, newer.Next = newer.Due+1, c.now()+60_000
 			for _, a := range []shard.Requeue{older, newer} {
 				_, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}, a.Next, time.Hour)
@@ -176,7 +175,7 @@ func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	a := c.delivered()
-	patience.For(t, "the next millisecond", func() bool { return c.now() > a.Due })
+	check.Until(t, "the next millisecond", func() bool { return c.now() > a.Due })
 	c.put(task.Now(), "a")
 	a.Due = c.now() + 1000
 	stored, err := c.Router("orders").Requeue(c.ctx(), a)

@@ -53,6 +53,7 @@ func (r *Router) schedule(ctx context.Context, entries []shard.Entry, wanted fun
 	for i := range s.results {
 		s.results[i].Err = probation.Judge(s.results[i].Err)
 	}
+	s.leave(ctx, probation.CarriedOut())
 	return s.results
 }
 
@@ -66,12 +67,60 @@ type scheduling struct {
 	todo    []int            // entries without a result
 	old     map[int]bool     // of entries with IfPresent: whether an old shard has the task
 	batches []*batch         // of the last puts
+	// members of the index: of entries in groups, and of versions that these replaced.
+	members, went []shard.Member
+	joined        int64 // when these members were added, in ms
+}
+
+// rejoin is how old marks may be at the begin of a try, in ms. Shards refuse older ones after a
+// while.
+const rejoin = 60_000
+
+// join notes the entries that are in groups in the index. Those that can't be noted fail. A
+// later try may give them new marks. The old members stay, since their versions may be stored.
+func (s *scheduling) join(ctx context.Context) {
+	if !grouped(s.entries) {
+		return
+	}
+	now, err := s.router.topic.Now(ctx)
+	if err != nil {
+		s.fail(s.todo, err)
+		s.todo = nil
+		return
+	}
+	if s.members != nil && now-s.joined < rejoin {
+		return
+	}
+	members, errs := s.router.join(ctx, now, s.entries)
+	s.members, s.joined = members, now
+	s.todo = slices.DeleteFunc(s.todo, func(i int) bool {
+		s.results[i].Err = errs[i]
+		return errs[i] != nil
+	})
+}
+
+// leave removes members of the index whose versions are replaced, and those whose versions
+// certainly weren't stored. If an answer was lost, a refused version may have been stored before, and
+// moved since.
+func (s *scheduling) leave(ctx context.Context, lost bool) {
+	for i, m := range s.members {
+		if err := s.results[i].Err; !lost && m.Group != "" && err != nil && !unsettled(err) {
+			s.went = append(s.went, m)
+		}
+	}
+	_ = s.router.topic.Leave(ctx, s.went) // a sweep removes what stays
+}
+
+// unsettled reports whether a task may be stored in spite of the error.
+func unsettled(err error) bool {
+	return errors.Is(err, task.ErrUncertain) || errors.Is(err, task.ErrReplicas)
 }
 
 // prepare returns the puts under one placement for the entries that are left, and their
 // deadline. Before a put of moving entries their old shards are fenced. An error that is
 // outdated calls for a newer placement or time.
 func (s *scheduling) prepare(ctx context.Context, p shard.Placement) (puts []shard.Put, deadline int64, err error) {
+	s.join(ctx)
 	if p.Phase == shard.Migrating {
 		if err := s.beforeMove(ctx, p); err != nil {
 			return nil, 0, err
@@ -235,6 +284,7 @@ func (s *scheduling) putOf(b *batch) shard.Put {
 // stored takes over the results of a put, and returns the entries whose old copies must
 // go.
 func (s *scheduling) stored(b *batch, r shard.PutResult) (moving []int) {
+	s.went = append(s.went, r.Left...)
 	for i, at := range b.entries {
 		if r.Due[i] == 0 {
 			s.results[at] = Scheduled{Err: task.ErrExists}

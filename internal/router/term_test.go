@@ -70,3 +70,17 @@ func TestATermFollowsTheShards(t *testing.T) {
 	c.ok(c.schedules(later, p))
 	c.ok(c.schedules(c.Router("orders"), p)) // others have no term
 }
+
+func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2)
+	router := c.Router("orders")
+	c.begin(3)
+	c.ok(router.show(c.ctx(), c.p, []int{0})[0])
+	other := c.p
+	other.Shards = 4
+	var moved *shard.MovedError
+	if err := router.show(c.ctx(), other, []int{0})[0]; !errors.As(err, &moved) || moved.Placement != c.p {
+		t.Fatalf("got %v", err)
+	}
+}

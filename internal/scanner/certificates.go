@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -25,7 +25,7 @@ const (
 // certificates is the check whether certificates of this scanner's files end soon: the
 // authorities' and its own. It doesn't see the certificates of servers.
 type certificates struct {
-	files []config.Certificate
+	files []connect.Certificate
 	log   *slog.Logger
 	every time.Duration // certificateInterval, except in tests
 
@@ -34,7 +34,7 @@ type certificates struct {
 
 // observeCertificates registers the expiry time of each certificate file in use.
 func (s *Scanner) observeCertificates() error {
-	files, err := s.cfg.Settings.Certificates()
+	files, err := connect.Certificates(s.cfg.Settings)
 	for _, c := range files {
 		err = errors.Join(err, telemetry.AddCertificate(s.cfg.Registry, c.Use, c.File, c.Expires))
 	}

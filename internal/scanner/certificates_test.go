@@ -18,7 +18,6 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // writeCertificate replaces a file, in one step, by a certificate that is good for a time.
@@ -58,7 +57,7 @@ func TestACertificateThatEndsSoonIsReported(t *testing.T) {
 	l.run()
 	reported := func(text string) (found problem.Problem) {
 		t.Helper()
-		wait.For(t, "the problem: "+text, func() bool {
+		check.Until(t, "the problem: "+text, func() bool {
 			found = l.problem(problem.CertificateExpiring, "")
 			return strings.Contains(found.Text, text)
 		})
@@ -71,7 +70,7 @@ func TestACertificateThatEndsSoonIsReported(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	l.sees(true, "certificate_expiring")
-	wait.For(t, "the scanner to be ready", func() bool {
+	check.Until(t, "the scanner to be ready", func() bool {
 		status, body := l.ask("/readyz")
 		return status == http.StatusOK && strings.Contains(body, "certificates: down (optional)")
 	})
@@ -79,7 +78,7 @@ func TestACertificateThatEndsSoonIsReported(t *testing.T) {
 	reported("redis, ended at ")
 	writeCertificate(t, path, 8*day)
 	l.sees(false, "certificate_expiring")
-	warned, over := l.said.of("msg=\"a certificate ends soon"), l.said.of("no certificate ends soon")
+	warned, over := l.said.Lines("msg=\"a certificate ends soon"), l.said.Lines("no certificate ends soon")
 	if len(warned) != 1 || !strings.Contains(warned[0], "level=WARN") || len(over) != 1 {
 		t.Errorf("the log tells %q and %q", warned, over)
 	}

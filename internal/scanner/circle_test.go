@@ -6,15 +6,15 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // refusedAsLoop waits until a message that goes round is in one of the queues for refused
 // messages. It returns how often messages were taken in.
 func (l *lone) refusedAsLoop(client *amqp.Channel, queues ...string) int {
 	l.t.Helper()
-	wait.For(l.t, "the message to be refused", func() bool {
+	check.Until(l.t, "the message to be refused", func() bool {
 		for _, queue := range queues {
 			d, there, err := client.Get(queue, true)
 			l.ok(err)
@@ -41,7 +41,7 @@ func TestAMessageInACircleOfTopicsIsRefused(t *testing.T) {
 	l.start()
 	client := servertest.Channel(t, l.rabbit)
 	for _, queue := range []string{"q", "p"} {
-		wait.For(t, "a consumer", func() bool { return hasConsumer(l, queue) })
+		check.Until(t, "a consumer", func() bool { return hasConsumer(l, queue) })
 	}
 	l.ok(client.ExchangeBind("too", "key", "a", false, nil))
 	l.ok(client.ExchangeBind("in", "key", "b", false, nil))

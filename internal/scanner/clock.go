@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/retry"
-	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
@@ -27,17 +27,17 @@ const (
 // clock is the check whether Redis's clock agrees with this machine's. Redis's clock decides
 // when tasks are due. It changes when somebody sets it, and in a failover.
 type clock struct {
-	store   *shard.Store
-	metrics *telemetry.Metrics
-	log     *slog.Logger
-	every   time.Duration // clockInterval, except in tests
+	registry *registry.Registry
+	metrics  *telemetry.Metrics
+	log      *slog.Logger
+	every    time.Duration // clockInterval, except in tests
 
 	found atomic.Pointer[problem.Problem] // nil: the clocks agree, or nothing is known
 
 	// Only watch uses these.
-	last   map[string]shard.Clock // the last reading of each server
-	steps  map[string]clockStep   // the last step of each server's clock
-	silent bool                   // Redis doesn't tell its time, and the log says so
+	last   map[string]registry.Clock // the last reading of each server
+	steps  map[string]clockStep      // the last step of each server's clock
+	silent bool                      // Redis doesn't tell its time, and the log says so
 }
 
 // clockStep says that a server's clock was set, or that another server took over.
@@ -50,7 +50,7 @@ type clockStep struct {
 func (k *clock) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, clockTimeout)
-		readings, err := k.store.Clocks(limited)
+		readings, err := k.registry.Clocks(limited)
 		cancel()
 		if err != nil && !k.silent && ctx.Err() == nil { // heartbeats report that Redis is away
 			k.log.DebugContext(ctx, "not known whether redis's clock agrees", "error", redisText(err))
@@ -63,7 +63,7 @@ func (k *clock) watch(ctx context.Context) {
 
 // record compares readings with this machine's clock and with the readings before. The
 // problem is about the clock that is wrong the most.
-func (k *clock) record(ctx context.Context, readings []shard.Clock) {
+func (k *clock) record(ctx context.Context, readings []registry.Clock) {
 	if len(readings) == 0 {
 		return
 	}
@@ -95,8 +95,8 @@ func (k *clock) record(ctx context.Context, readings []shard.Clock) {
 
 // noteSteps finds the clocks that moved since the last readings, compared with this
 // machine's monotonic clock.
-func (k *clock) noteSteps(readings []shard.Clock) {
-	last := map[string]shard.Clock{}
+func (k *clock) noteSteps(readings []registry.Clock) {
+	last := map[string]registry.Clock{}
 	for _, c := range readings {
 		last[c.Addr] = c
 		before, known := k.last[c.Addr]
@@ -111,7 +111,7 @@ func (k *clock) noteSteps(readings []shard.Clock) {
 }
 
 // problem returns the problem with a clock. The text names the server if there are several.
-func (k *clock) problem(c shard.Clock, several bool) problem.Problem {
+func (k *clock) problem(c registry.Clock, several bool) problem.Problem {
 	name, ahead := "redis's clock", c.Ahead().Round(100*time.Millisecond)
 	if several {
 		name = "the clock of " + c.Addr

@@ -18,7 +18,6 @@ import (
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // clustered is a scanner with many shards on a Redis Cluster of its own. No replica takes
@@ -86,7 +85,7 @@ func (c *clustered) arrivals(shards []int) (tasks, repeats int) {
 // delivers waits until n tasks of some shards have arrived.
 func (c *clustered) delivers(n int, shards []int) {
 	c.t.Helper()
-	wait.Count(c.t, "tasks", n, func() int { tasks, _ := c.arrivals(shards); return tasks })
+	check.Count(c.t, "tasks", n, func() int { tasks, _ := c.arrivals(shards); return tasks })
 }
 
 // master returns the node that holds a key of the topic.

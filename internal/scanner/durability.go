@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -26,14 +27,14 @@ const (
 // durability is the durability check: whether Redis is set to keep what it acknowledges. It
 // blocks nothing, because an operator may have chosen to lose tasks, but must know of it.
 type durability struct {
-	store   *shard.Store
-	metrics *telemetry.Metrics
-	log     *slog.Logger
-	every   time.Duration // durabilityInterval, except in tests
+	registry *registry.Registry
+	metrics  *telemetry.Metrics
+	log      *slog.Logger
+	every    time.Duration // durabilityInterval, except in tests
 
-	found  atomic.Pointer[[]string]       // the warnings; nil: not known so far
-	memory atomic.Pointer[[]shard.Memory] // nil: not known so far
-	silent bool                           // Redis doesn't report its settings; only watch uses it
+	found  atomic.Pointer[[]string]          // the warnings; nil: not known so far
+	memory atomic.Pointer[[]registry.Memory] // nil: not known so far
+	silent bool                              // Redis doesn't report its settings; only watch uses it
 }
 
 // warnings returns how Redis may lose tasks, as found by the last check.
@@ -49,7 +50,7 @@ func (k *durability) watch(ctx context.Context) {
 	var pause retry.Backoff
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, durabilityTimeout)
-		known, err := k.store.Inspect(limited)
+		known, err := k.registry.Inspect(limited)
 		cancel()
 		switch {
 		case err != nil && !shard.Definite(err): // heartbeats report that Redis is away
@@ -75,9 +76,9 @@ func (k *durability) unknown(ctx context.Context, why string) {
 }
 
 // recordWarnings keeps the result of a check, and logs it if it differs from the one before.
-func (k *durability) recordWarnings(ctx context.Context, known map[shard.Warning]string) {
+func (k *durability) recordWarnings(ctx context.Context, known map[registry.Warning]string) {
 	var found []string
-	for _, warning := range []shard.Warning{shard.Eviction, shard.Persistence} {
+	for _, warning := range []registry.Warning{registry.Eviction, registry.Persistence} {
 		why, reported := known[warning]
 		if !reported {
 			k.unknown(ctx, "INFO doesn't report "+string(warning))
@@ -100,7 +101,7 @@ func (k *durability) recordWarnings(ctx context.Context, known map[shard.Warning
 }
 
 // recordMemory keeps the memory of the servers, the fullest first.
-func (k *durability) recordMemory(ctx context.Context, all []shard.Memory) {
+func (k *durability) recordMemory(ctx context.Context, all []registry.Memory) {
 	if len(all) == 0 {
 		return
 	}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // loneOn returns a scanner on a Redis of the test's own.
@@ -42,19 +42,21 @@ func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
 	l.run()
 	const warning = "redis does not serve this scanner"
 	refused := server.Addr() + ": connect: connection refused"
-	wait.For(t, "the warning", func() bool { return len(l.said.of("scanner started")) > 0 && len(l.said.of(warning)) > 0 })
+	check.Until(t, "the warning", func() bool {
+		return len(l.said.Lines("scanner started")) > 0 && len(l.said.Lines(warning)) > 0
+	})
 	status, body := l.ask("/readyz")
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "not reached yet") ||
 		!strings.Contains(body, refused) {
 		t.Errorf("/readyz: %d, %q", status, body)
 	}
 	l.ok(server.Restart(t.Context()))
-	wait.For(t, "the scanner to be ready", func() bool { status, _ = l.ask("/readyz"); return status == http.StatusOK })
-	if lines := l.said.of(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
+	check.Until(t, "the scanner to be ready", func() bool { status, _ = l.ask("/readyz"); return status == http.StatusOK })
+	if lines := l.said.Lines(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
 		!strings.Contains(lines[0], refused) {
 		t.Errorf("the log tells %q, want one warning", lines)
 	}
-	if len(l.said.of("redis serves this scanner again")) == 0 {
+	if len(l.said.Lines("redis serves this scanner again")) == 0 {
 		t.Error("the log does not tell that Redis is there")
 	}
 }
@@ -82,28 +84,28 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 		}
 		return status == http.StatusOK && l.value("duefleet_redis_unsafe") == float64(len(reasons))
 	}
-	wait.For(t, "both to be told", func() bool { return told("allkeys-lru", "no append-only file") })
+	check.Until(t, "both to be told", func() bool { return told("allkeys-lru", "no append-only file") })
 	const warning = "redis is set to lose tasks"
-	if lines := l.said.of(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
+	if lines := l.said.Lines(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
 		!strings.Contains(lines[0], "allkeys-lru") {
 		t.Errorf("the log tells %q, want one warning", lines)
 	}
 	l.ok(l.rdb.ConfigSet(t.Context(), "appendonly", "yes").Err())
-	wait.For(t, "one to be told", func() bool { return told("allkeys-lru") })
+	check.Until(t, "one to be told", func() bool { return told("allkeys-lru") })
 	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
-	wait.For(t, "none to be told", func() bool { return told() })
-	if lines := l.said.of("redis is set to keep tasks again"); len(lines) != 1 || len(l.said.of(warning)) != 2 {
-		t.Errorf("the log tells %q and %q", lines, l.said.of(warning))
+	check.Until(t, "none to be told", func() bool { return told() })
+	if lines := l.said.Lines("redis is set to keep tasks again"); len(lines) != 1 || len(l.said.Lines(warning)) != 2 {
+		t.Errorf("the log tells %q and %q", lines, l.said.Lines(warning))
 	}
 	l.ok(l.rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err())
-	wait.For(t, "the log to say that nothing is known",
-		func() bool { return len(l.said.of("level=DEBUG msg=\"not known whether redis keeps")) == 1 })
-	wait.For(t, "more looks", func() bool {
+	check.Until(t, "the log to say that nothing is known",
+		func() bool { return len(l.said.Lines("level=DEBUG msg=\"not known whether redis keeps")) == 1 })
+	check.Until(t, "more looks", func() bool {
 		refused, err := l.rdb.ACLLog(t.Context(), 1).Result()
 		l.ok(err)
 		return len(refused) > 0 && refused[0].Object == "info" && refused[0].Count > 2
 	})
-	if lines := l.said.of("not known whether redis keeps"); len(lines) != 1 || !told() {
+	if lines := l.said.Lines("not known whether redis keeps"); len(lines) != 1 || !told() {
 		t.Errorf("the log tells %q", lines)
 	}
 }

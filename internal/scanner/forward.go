@@ -8,7 +8,9 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/settle"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/window"
 )
 
 // delivery is one claimed batch on its way to RabbitMQ.
@@ -42,11 +44,11 @@ func (d *delivery) publish(ctx context.Context) {
 	deadline := d.asked.Add(lease - lease/4)
 	for i := range messages {
 		claimed := &d.batch.Tasks[i]
-		items[i] = item{d, claimed, bytesOf(d.batch.Tasks[i : i+1])}
+		items[i] = item{d, claimed, window.Bytes(d.batch.Tasks[i : i+1])}
 		messages[i] = forward.Message{Task: shard.RunOf(claimed.Task), Owner: &items[i], Deadline: deadline}
 		batch[i] = &messages[i]
 	}
-	defer t.window.free(0, len(batch), 0)
+	defer t.window.Free(0, len(batch), 0)
 	if t.stopped.Load() || time.Since(d.asked) > lease/2 {
 		unsent := make([]forward.Result, len(batch))
 		for i, m := range batch {
@@ -62,7 +64,7 @@ func (d *delivery) publish(ctx context.Context) {
 
 var _ forward.Owner = (*item)(nil)
 
-func (i item) lease() shard.Lease { return shard.Lease{ID: i.claimed.ID, Token: i.claimed.Token} }
+func (i item) lease() shard.Lease { return i.claimed.Lease() }
 
 // resolved handles the outcomes of messages. The publisher calls it, and publish does for
 // tasks that it releases.
@@ -71,7 +73,7 @@ func (t *topic) resolved(results []forward.Result) {
 	for _, r := range results {
 		bytes += r.Message.Owner.Resolved(r)
 	}
-	t.window.free(0, 0, bytes)
+	t.window.Free(0, 0, bytes)
 }
 
 // Resolved settles a confirmed task and releases any other. It returns how many bytes of
@@ -85,9 +87,9 @@ func (i *item) Resolved(r forward.Result) (freed int) {
 		i.confirmed(r)
 		span.end(i, r, false)
 		if i.claimed.Recurrence != nil {
-			t.settler.advance(i.delivery.shard, i.claimed.Advance(i.delivery.clock(time.Now())))
+			t.settler.Advance(i.delivery.shard, i.claimed.Advance(i.delivery.clock(time.Now())))
 		} else {
-			t.settler.settle(i.delivery.shard, i.lease())
+			t.settler.Settle(i.delivery.shard, i.lease())
 		}
 		return i.bytes
 	}
@@ -95,9 +97,9 @@ func (i *item) Resolved(r forward.Result) (freed int) {
 	back := i.released(r)
 	span.end(i, r, back.Park)
 	if back.Park && i.claimed.Recurrence != nil {
-		t.settler.parkRun(i.delivery.shard, i.parked(back))
+		t.settler.ParkRun(i.delivery.shard, i.parked(back))
 	} else {
-		t.settler.release(i.delivery.shard, back)
+		t.settler.Release(i.delivery.shard, back)
 	}
 	return i.bytes
 }
@@ -106,12 +108,12 @@ func (i *item) Resolved(r forward.Result) (freed int) {
 func (d *delivery) clock(now time.Time) time.Time { return d.batch.Now.Add(now.Sub(d.heard)) }
 
 // parked returns how to park a run of a recurring task: as a task of its own.
-func (i *item) parked(back shard.Release) parkedRun {
+func (i *item) parked(back shard.Release) settle.ParkedRun {
 	run := shard.RunOf(i.claimed.Task)
 	body, _ := shard.Encode(&run) // it was decoded before
 	advance := i.claimed.Advance(i.delivery.clock(time.Now()))
 	advance.Parked = true
-	return parkedRun{advance: advance, requeue: shard.Requeue{
+	return settle.ParkedRun{Advance: advance, Requeue: shard.Requeue{
 		ID: run.ID, Op: shard.NewOp(), Due: run.Due.UnixMilli(), Attempt: run.Attempt, Park: true, Attempts: run.Attempt,
 		Scheduled: run.Scheduled.UnixMilli(), Reason: back.Reason, Body: body,
 	}}

@@ -7,12 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -21,8 +22,12 @@ import (
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
+
+func TestMain(m *testing.M) {
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy traces every packet
+	os.Exit(servertest.Leaks(m))
+}
 
 // lone is a scanner in the test's own process, on real servers, with its topics in
 // a file.
@@ -34,33 +39,7 @@ type lone struct {
 	rabbit string           // the broker's own URL
 	bridge *toxiproxy.Proxy // the proxy between the scanner and the broker
 	rdb    redis.UniversalClient
-	said   *journal // what the scanner logged
-}
-
-// journal keeps the lines of a log.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-// Write keeps a line.
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.lines = append(j.lines, strings.TrimSpace(string(line)))
-	return len(line), nil
-}
-
-// of returns the lines that contain a text.
-func (j *journal) of(text string) (lines []string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, l := range j.lines {
-		if strings.Contains(l, text) {
-			lines = append(lines, l)
-		}
-	}
-	return lines
+	said   *check.Log // what the scanner logged
 }
 
 // declaring returns a topic's document that declares its exchange and a queue <name>.due.
@@ -80,7 +59,7 @@ func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) co
 func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string,
 	wrap func(config.Source) config.Source) *lone {
 	t.Helper()
-	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
+	l := &lone{t: t, said: &check.Log{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
 	u, err := url.Parse(l.rabbit)
 	l.ok(err)
 	l.bridge = faults.Proxy(t, faults.Local, u.Host)
@@ -112,7 +91,7 @@ func (l *lone) start() {
 	cfg, err := config.Load(l.path, nil)
 	l.ok(err)
 	for name := range cfg.Topics {
-		wait.For(l.t, "topic "+name+" to be served", func() bool {
+		check.Until(l.t, "topic "+name+" to be served", func() bool {
 			v := l.served(name)
 			if v == nil {
 				return false
@@ -127,7 +106,7 @@ func (l *lone) start() {
 // run runs the scanner until the test ends.
 func (l *lone) run() {
 	l.t.Helper()
-	wait.Background(l.t, "the scanner", l.Run)
+	check.Background(l.t, "the scanner", l.Run)
 }
 
 // write replaces the topics in the file, in one step.
@@ -143,12 +122,6 @@ func (l *lone) write(topics map[string]string) {
 	next := l.path + ".next"
 	l.ok(os.WriteFile(next, []byte(text), 0o600))
 	l.ok(os.Rename(next, l.path))
-}
-
-func (l *lone) served(name string) *served {
-	l.reloader.mu.Lock()
-	defer l.reloader.mu.Unlock()
-	return l.reloader.topics[name]
 }
 
 // trouble returns what is wrong with a topic; "" if nothing is.
@@ -247,11 +220,9 @@ func (b *harness) put(when task.When, ids ...string) {
 	fixture.Put(b.t, b.topic.store, b.p, 0, fixture.Entries(when, []byte{0}, ids...)...)
 }
 
-// in reports whether a task is in a shard.
-func (b *harness) in(at int, id string) bool {
-	b.t.Helper()
-	_, err := b.topic.store.Shard(at).Read(b.t.Context(), b.p, id)
-	return err == nil
+// newClaim returns a claim that no other has the number of.
+func (b *harness) newClaim(limit int) shard.Claim {
+	return shard.Claim{Claimant: b.topic.instance, Request: b.topic.requests.next(), Limit: limit, Lease: time.Hour}
 }
 
 // newUnconnected puts a scanner together for tests of its parts. It connects to no

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 )
@@ -20,8 +21,8 @@ const (
 // knows.
 type holds struct {
 	store *shard.Store
-	known atomic.Pointer[map[string]shard.Hold] // those in force, by topic; nil: none so far
-	tell  func(context.Context)                 // tells the topics that known is new
+	known atomic.Pointer[map[string]registry.Hold] // those in force, by topic; nil: none so far
+	tell  func(context.Context)                    // tells the topics that known is new
 }
 
 // watch looks until ctx ends.
@@ -36,7 +37,7 @@ func (k *holds) watch(ctx context.Context) {
 func (k *holds) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
-	found, err := k.store.Holds(ctx)
+	found, err := k.store.Registry().Holds(ctx)
 	if err != nil {
 		return
 	}
@@ -54,7 +55,7 @@ func (k *holds) read(ctx context.Context) {
 }
 
 // of returns the hold of a topic; nil if it has none.
-func (k *holds) of(topic string) *shard.Hold {
+func (k *holds) of(topic string) *registry.Hold {
 	known := k.known.Load()
 	if known == nil {
 		return nil
@@ -68,13 +69,13 @@ func (k *holds) of(topic string) *shard.Hold {
 
 // holdTopics puts the holds in force.
 func (s *Scanner) holdTopics(ctx context.Context) {
-	for _, v := range s.reloader.all() {
+	for _, v := range s.all() {
 		v.topic.hold(ctx, s.holds.of(v.topic.name))
 	}
 }
 
 // hold pauses the topic, or with nil ends that.
-func (t *topic) hold(ctx context.Context, h *shard.Hold) {
+func (t *topic) hold(ctx context.Context, h *registry.Hold) {
 	before := t.inForce.held.Swap(h)
 	if (before == nil) == (h == nil) {
 		return

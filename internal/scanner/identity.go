@@ -11,8 +11,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/retry"
-	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
@@ -38,11 +38,11 @@ type Identities interface {
 // replaced by an empty one answers as before, and its tasks are gone. The check expects the
 // identity in Consul, or the one that this scanner saw last.
 type identity struct {
-	store *shard.Store
-	kept  Identities // nil without Consul
-	fleet string     // the prefix in Redis
-	log   *slog.Logger
-	every time.Duration // identityInterval, except in tests
+	registry *registry.Registry
+	kept     Identities // nil without Consul
+	fleet    string     // the prefix in Redis
+	log      *slog.Logger
+	every    time.Duration // identityInterval, except in tests
 	// lost is called when a check finds a loss, once for each.
 	lost func()
 
@@ -79,7 +79,7 @@ func (k *identity) check(ctx context.Context) error {
 		return unread
 	}
 	if there.ID != "" && there.ID == k.expected && time.Since(k.asked) < expectedInterval {
-		k.record(ctx, shard.Identity{ID: k.expected})
+		k.record(ctx, registry.Identity{ID: k.expected})
 		return nil
 	}
 	kept, index, err := k.ask(ctx)
@@ -107,17 +107,17 @@ func (k *identity) check(ctx context.Context) error {
 }
 
 // read returns the identity in Redis.
-func (k *identity) read(ctx context.Context) (shard.Identity, error) {
+func (k *identity) read(ctx context.Context) (registry.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	return k.store.Identity(ctx)
+	return k.registry.Identity(ctx)
 }
 
 // begin makes the identity of new data.
-func (k *identity) begin(ctx context.Context) (shard.Identity, error) {
+func (k *identity) begin(ctx context.Context) (registry.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	return k.store.MakeIdentity(ctx, shard.Identity{ID: rand.Text()})
+	return k.registry.MakeIdentity(ctx, registry.Identity{ID: rand.Text()})
 }
 
 // ask returns the identity that Consul expects; "" if there is none.
@@ -163,7 +163,7 @@ func (k *identity) refused(ctx context.Context, err error) error {
 }
 
 // record notes and logs whether the identity in Redis continues the expected one.
-func (k *identity) record(ctx context.Context, there shard.Identity) {
+func (k *identity) record(ctx context.Context, there registry.Identity) {
 	before := k.found.Load()
 	if k.expected == "" || there.Continues(k.expected) {
 		k.found.Store(nil)

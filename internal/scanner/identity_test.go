@@ -17,11 +17,11 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // expecting is a fleet whose scanners only check the identity of the data.
@@ -49,7 +49,7 @@ func newExpecting(t *testing.T) *expecting {
 
 // scanner returns the check of a scanner that starts. kept is nil without Consul.
 func (e *expecting) scanner(kept Identities) *identity {
-	return &identity{store: storeOf(e.t, e.rdb, e.prefix), kept: kept, fleet: e.prefix, lost: func() {},
+	return &identity{registry: storeOf(e.t, e.rdb, e.prefix).Registry(), kept: kept, fleet: e.prefix, lost: func() {},
 		log: slog.New(slog.DiscardHandler)}
 }
 
@@ -92,7 +92,7 @@ func (e *expecting) lose() {
 func (e *expecting) accept(lost string) (id string) {
 	e.t.Helper()
 	store := storeOf(e.t, e.rdb, e.prefix)
-	found, err := store.Identity(e.t.Context())
+	found, err := store.Registry().Identity(e.t.Context())
 	check.OK(e.t, err)
 	id, err = admin.DataLoss{Expected: []string{lost}, Found: found}.Accept(e.t.Context(), store)
 	check.OK(e.t, err)
@@ -200,7 +200,7 @@ func TestWhatIsNotKnownIsNoProblem(t *testing.T) {
 	check.OK(t, e.rdb.Do(t.Context(), "ACL", "SETUSER", e.prefix, "on", ">secret", "~*", "+@all", "-hget").Err())
 	t.Cleanup(func() { _ = e.rdb.Do(context.WithoutCancel(t.Context()), "ACL", "DELUSER", e.prefix).Err() })
 	refused := e.scanner(e.kept)
-	refused.store = store(e.prefix)
+	refused.registry = store(e.prefix).Registry()
 	quiet("without the right", refused)
 }
 
@@ -226,18 +226,18 @@ func TestALossIsSeenWithoutConsul(t *testing.T) {
 		})
 	}
 	first := func() string { return l.rdb.HGet(t.Context(), "duefleet:identity", "value").Val() }
-	wait.For(t, "an identity, and all documents", func() bool { return first() != "" && kept() })
+	check.Until(t, "an identity, and all documents", func() bool { return first() != "" && kept() })
 	expected := first()
 	l.ok(l.rdb.FlushAll(t.Context()).Err())
 	var found problem.Problem
-	wait.For(t, "the problem", func() bool { found = l.problem(problem.DataLost, ""); return found.Kind != "" })
+	check.Until(t, "the problem", func() bool { found = l.problem(problem.DataLost, ""); return found.Kind != "" })
 	if found.Severity != problem.Broken || found.Facts["expected"] != expected || found.Facts["found"] != "" ||
 		found.Since.IsZero() {
 		t.Errorf("%+v", found)
 	}
-	wait.For(t, "all documents again", kept)
+	check.Until(t, "all documents again", kept)
 	l.sees(true, "data_lost")
-	wait.For(t, "the scanner to be ready", func() bool {
+	check.Until(t, "the scanner to be ready", func() bool {
 		status, body := l.ask("/readyz")
 		return status == http.StatusOK && strings.Contains(body, "data: down (optional)")
 	})
@@ -250,7 +250,7 @@ func TestALossIsSeenWithoutConsul(t *testing.T) {
 	}
 	accepted, err := loss.Accept(t.Context(), l.store)
 	l.ok(err)
-	wait.For(t, "its end", func() bool { return l.problem(problem.DataLost, "").Kind == "" })
+	check.Until(t, "its end", func() bool { return l.problem(problem.DataLost, "").Kind == "" })
 	l.sees(false, "data_lost")
 	if id := first(); id != accepted+" replaces "+expected {
 		t.Errorf("redis has %q", id)
@@ -265,18 +265,18 @@ func TestARestartOfRedisIsNoLoss(t *testing.T) {
 	l.identity.every = 10 * time.Millisecond
 	l.start()
 	id := func() string { return l.rdb.HGet(t.Context(), "duefleet:identity", "value").Val() }
-	wait.For(t, "an identity", func() bool { return id() != "" })
+	check.Until(t, "an identity", func() bool { return id() != "" })
 	first := id()
 	l.ok(server.Kill())
 	l.ok(server.Restart(t.Context()))
 	gets := func() (n int) {
-		stats := shard.ParseInfo(l.rdb.Info(t.Context(), "commandstats").Val())
+		stats := registry.ParseInfo(l.rdb.Info(t.Context(), "commandstats").Val())
 		_, _ = fmt.Sscanf(stats["cmdstat_hget"], "calls=%d", &n)
 		return n
 	}
-	wait.For(t, "checks after the restart", func() bool { return gets() > 20 })
+	check.Until(t, "checks after the restart", func() bool { return gets() > 20 })
 	l.sees(false, "data_lost")
-	if told := l.said.of("redis lost the data"); id() != first || len(told) > 0 {
+	if told := l.said.Lines("redis lost the data"); id() != first || len(told) > 0 {
 		t.Errorf("the identity is %q, and was %q; the log tells %q", id(), first, told)
 	}
 }

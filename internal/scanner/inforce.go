@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"sync"
@@ -8,7 +9,10 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/documents"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/reshard"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/wake"
@@ -21,7 +25,7 @@ type inForce struct {
 	desired  atomic.Uint64                     // counts the documents with a new shard count.
 	losses   atomic.Uint64                     // counts the losses of Redis's data.
 	resumed  atomic.Pointer[config.Document]   // the one whose pause has ended by itself.
-	held     atomic.Pointer[shard.Hold]        // the pause in Redis; nil: none
+	held     atomic.Pointer[registry.Hold]     // the pause in Redis; nil: none
 	differs  atomic.Pointer[map[string]string] // settings that aren't the defaults
 	pausing  telemetry.Switch                  // shows whether the topic is paused
 }
@@ -165,4 +169,47 @@ func (f *inForce) endPause(ctx context.Context, store *shard.Topic, log *slog.Lo
 		f.await(waiting, changed)
 		cancel()
 	}
+}
+
+// keeper stores a topic's document in force in Redis, so that a fleet can start without its
+// source.
+type keeper struct {
+	documents *documents.Reloader
+	store     *shard.Topic
+	inForce   *inForce
+	resharder *reshard.Resharder
+	health    *topicHealth
+	log       *slog.Logger
+	pause     retry.Backoff
+
+	// These are of the document that was stored last.
+	kept   []byte
+	under  shard.Placement
+	losses uint64
+}
+
+// stale reports whether the document in force must be stored. It must be stored again under each
+// new placement, because a removal may end after the topic was created again. So it must after a
+// loss of Redis's data, when the new placement may be the same as the old one.
+func (k *keeper) stale() bool {
+	p, removed := k.resharder.Known()
+	return p.Epoch > 0 && !removed && (p != k.under || k.inForce.losses.Load() != k.losses ||
+		!bytes.Equal(k.inForce.document.Load().Raw, k.kept))
+}
+
+// keep stores the document in force, and adds the topic to the known topics. Only one keep
+// runs at a time, so the newest document stays.
+func (k *keeper) keep(ctx context.Context) {
+	p, _ := k.resharder.Known()
+	doc, losses := k.inForce.document.Load(), k.inForce.losses.Load()
+	if err := k.documents.Keep(ctx, k.store, p, doc); err != nil {
+		if k.health.Tried("document", err) && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
+		}
+		k.pause.Wait(ctx)
+		return
+	}
+	k.health.Tried("document", nil)
+	k.pause.Reset()
+	k.kept, k.under, k.losses = doc.Raw, p, losses
 }

@@ -8,12 +8,14 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/wake"
+	"github.com/duefleet/duefleet/internal/window"
 )
 
 // inbound is the connection on which the intakes of all topics receive. It is open while
 // one of them is on.
 type inbound struct {
 	connection *forward.Connection
+	budget     *window.Budget // of the scanner, for the messages of the intakes
 
 	mu      sync.Mutex
 	users   int
@@ -116,12 +118,12 @@ func (t *topic) takeIn(ctx context.Context) {
 // runIntake runs the intake until ctx ends. Its messages count for the scanner's
 // memory as if they belonged to one more topic.
 func (t *topic) runIntake(ctx context.Context, of inlet) {
-	held := t.window.budget.window(0)
-	defer held.close()
+	held := t.inbound.budget.Window(0)
+	defer held.Close()
 	defer t.inbound.use()()
 	in := intake.New(intake.Config{
 		Topic: t.store, Tasks: t.tasks, MaxPayload: t.maxPayload, In: t.inbound.connection, Out: t.outbound,
-		Room: held.own, Hold: func(bytes int) { held.free(0, 0, -bytes) }, Metrics: t.metrics, Count: t.health.errors,
+		Room: held.Own, Hold: func(bytes int) { held.Free(0, 0, -bytes) }, Metrics: t.metrics, Count: t.health.errors,
 		Log: t.log, Advice: adviceOnRedis,
 	})
 	t.intake.Store(in)

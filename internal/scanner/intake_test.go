@@ -9,8 +9,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // taking returns a topic's document with an intake, whose exchange and queue are declared.
@@ -66,29 +66,32 @@ func TestTheIntakeFollowsTheSettings(t *testing.T) {
 	}
 	one := func(queue string) func() bool { return func() bool { return connected() && hasConsumer(l, queue) } }
 	l.write(map[string]string{"orders": taking("first")})
-	wait.For(t, "a consumer of the first queue", one("first"))
+	check.Until(t, "a consumer of the first queue", one("first"))
 	l.publishIn(client, "a")
-	wait.For(t, "a message to be taken in", func() bool { return l.takenIn() == 1 })
+	check.Until(t, "a message to be taken in", func() bool { return l.takenIn() == 1 })
 
 	l.write(map[string]string{"orders": taking("second")})
-	wait.For(t, "a consumer of the second queue", one("second"))
-	wait.For(t, "none of the first queue", func() bool { n, _ := l.consumers(client, "first"); return n == 0 })
+	check.Until(t, "a consumer of the second queue", one("second"))
+	check.Until(t, "none of the first queue", func() bool { n, _ := l.consumers(client, "first"); return n == 0 })
 	l.ok(client.QueueUnbind("first", "#", "in", nil))
 	l.publishIn(client, "b")
-	wait.For(t, "another message to be taken in", func() bool { return l.takenIn() == 2 })
+	check.Until(t, "another message to be taken in", func() bool { return l.takenIn() == 2 })
 
 	l.write(map[string]string{"orders": taking("second", "paused: true")})
-	wait.For(t, "no consumer while the topic is paused", func() bool {
+	check.Until(t, "no consumer while the topic is paused", func() bool {
 		n, _ := l.consumers(client, "second")
 		return n == 0
 	})
 	l.publishIn(client, "c")
-	wait.For(t, "the message to wait in the queue", func() bool { _, n := l.consumers(client, "second"); return n == 1 })
+	check.Until(t, "the message to wait in the queue", func() bool {
+		_, n := l.consumers(client, "second")
+		return n == 1
+	})
 	l.write(map[string]string{"orders": taking("second")})
-	wait.For(t, "the message to be taken in", func() bool { return l.takenIn() == 3 })
+	check.Until(t, "the message to be taken in", func() bool { return l.takenIn() == 3 })
 
 	l.write(off)
-	wait.For(t, "no consumer and no connection", func() bool {
+	check.Until(t, "no consumer and no connection", func() bool {
 		n, _ := l.consumers(client, "second")
 		return n == 0 && !connected()
 	})
@@ -109,7 +112,7 @@ func TestAnIntakeThatCannotBeServedSaysWhy(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": "{shards: 1, exchange: '', intake: {exchange: in, queue: q}}"}, nil)
 	l.start()
-	wait.For(t, "the scanner to say what is missing", func() bool {
+	check.Until(t, "the scanner to say what is missing", func() bool {
 		return strings.Contains(l.trouble("orders"), `takes no messages from its intake: check exchange "in"`)
 	})
 	if block, _ := l.served("orders").topic.publisher.Blocked(); block.Reason != "" {
@@ -123,10 +126,10 @@ func TestAnIntakeThatCannotBeServedSaysWhy(t *testing.T) {
 		l.ok(err)
 	}
 	l.ok(client.QueueBind("q", "#", "in", false, nil))
-	wait.For(t, "a consumer", func() bool { return hasConsumer(l, "q") })
+	check.Until(t, "a consumer", func() bool { return hasConsumer(l, "q") })
 	l.publishIn(client, "a")
-	wait.For(t, "a message to be taken in", func() bool { return l.takenIn() == 1 && l.trouble("orders") == "" })
-	if n := len(l.said.of("intake stands still")); n != 1 {
+	check.Until(t, "a message to be taken in", func() bool { return l.takenIn() == 1 && l.trouble("orders") == "" })
+	if n := len(l.said.Lines("intake stands still")); n != 1 {
 		t.Errorf("%d lines", n)
 	}
 }
@@ -142,7 +145,7 @@ func TestTheIntakesHeadersFollowTheSetting(t *testing.T) {
 	l := newLone(t, with(false), nil)
 	l.start()
 	client := servertest.Channel(t, l.rabbit)
-	wait.For(t, "a consumer", func() bool { return hasConsumer(l, "q") })
+	check.Until(t, "a consumer", func() bool { return hasConsumer(l, "q") })
 	_, err := client.QueueDeclare("all", true, false, false, false, nil)
 	l.ok(err)
 	l.ok(client.QueueBind("all", "key", "orders.out", false, nil))
@@ -152,13 +155,13 @@ func TestTheIntakesHeadersFollowTheSetting(t *testing.T) {
 		t.Helper()
 		l.ok(client.PublishWithContext(t.Context(), "in", "key", true, false,
 			amqp.Publishing{Headers: amqp.Table{"n": int8(1)}}))
-		return wait.Receive(t, "a message", deliveries)
+		return check.Receive(t, "a message", deliveries)
 	}
 	if d := arrived(); len(d.Headers) != 3 || d.Headers["n"] != int8(1) || d.Headers[intake.HeaderHops] != int64(1) {
 		t.Errorf("without: headers %v", d.Headers)
 	}
 	l.write(with(true))
-	wait.For(t, "duefleet's headers", func() bool { return arrived().Headers[task.HeaderID] != nil })
+	check.Until(t, "duefleet's headers", func() bool { return arrived().Headers[task.HeaderID] != nil })
 	if d := arrived(); d.Headers[task.HeaderTopic] != "orders" || d.Headers["n"] != int8(1) || d.MessageId != "" {
 		t.Errorf("with: headers %v, ID %q", d.Headers, d.MessageId)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // numbered is a message with each property and each type of header.
@@ -70,7 +70,7 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 		}
 		return all
 	}
-	wait.Count(t, "parked tasks", n, func() int { return len(parked()) })
+	check.Count(t, "parked tasks", n, func() int { return len(parked()) })
 	for _, r := range parked() {
 		if r.AMQP == nil || r.Attempt != 3 || !strings.HasPrefix(r.Reason, "returned: 312 NO_ROUTE from exchange") ||
 			!strings.HasSuffix(r.Reason, fmt.Sprintf("with routing key %q", r.AMQP.RoutingKey)) {
@@ -79,7 +79,7 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 	}
 
 	l.write(map[string]string{"orders": "{shards: 3, " + settings + "}"})
-	wait.For(t, "the change of M", func() bool {
+	check.Until(t, "the change of M", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
 		return err == nil && p.Shards == 3 && p.Phase == shard.Stable
 	})
@@ -102,7 +102,7 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 	deliveries, err := ch.Consume("all", "", true, false, false, false, nil)
 	l.ok(err)
 	for range n {
-		d := wait.Receive(t, "a message", deliveries)
+		d := check.Receive(t, "a message", deliveries)
 		if got, err := amqpmsg.Encode(amqptypes.Message(&d)); err != nil || !bytes.Equal(got, []byte(want[d.RoutingKey])) {
 			t.Errorf("%s: %v\n got %q\nwant %q", d.RoutingKey, err, got, want[d.RoutingKey])
 		}

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/admin"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAPauseEndsByItself: the scanner alone ends the pause at its time, by Redis's clock.
@@ -31,7 +32,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 		l.ok(err)
 		return s.Topics[0]
 	}
-	wait.For(t, "status to say until when", func() bool {
+	check.Until(t, "status to say until when", func() bool {
 		s := status()
 		return s.Paused && s.PausedUntil.Equal(time.Date(2126, 1, 1, 0, 0, 0, 0, time.UTC)) &&
 			s.PausedReason == "the shop moves" &&
@@ -41,16 +42,19 @@ func TestAPauseEndsByItself(t *testing.T) {
 	l.ok(err)
 	end := time.UnixMilli(now).Add(3 * time.Second)
 	l.write(paused(end.UTC().Format(time.RFC3339Nano)))
-	wait.For(t, "the task to be delivered", func() bool { return status().Pending == 0 })
+	check.Until(t, "the task to be delivered", func() bool { return status().Pending == 0 })
 	if now, err = l.store.Now(t.Context()); err != nil || time.UnixMilli(now).Before(end) {
 		t.Errorf("delivered before %s, at %s, %v", end, time.UnixMilli(now), err)
 	}
-	wait.For(t, "status to say that it isn't paused", func() bool { s := status(); return !s.Paused && len(s.Notes) == 0 })
-	if lines := l.said.of("the topic's pause has ended"); len(lines) != 1 {
+	check.Until(t, "status to say that it isn't paused", func() bool {
+		s := status()
+		return !s.Paused && len(s.Notes) == 0
+	})
+	if lines := l.said.Lines("the topic's pause has ended"); len(lines) != 1 {
 		t.Errorf("it logs %q", lines)
 	}
 	l.write(paused("2126-01-01T00:00:00Z"))
-	wait.For(t, "status to say that it is paused again", func() bool { return status().Paused })
+	check.Until(t, "status to say that it is paused again", func() bool { return status().Paused })
 }
 
 // TestAPauseInRedis: the scanner stops delivering without a change of the document, and goes
@@ -60,7 +64,7 @@ func TestAPauseInRedis(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 1")}, nil)
 	orders := l.store.Topic("orders")
-	l.ok(orders.Hold(t.Context(), shard.Hold{Reason: "the shop moves"}))
+	l.ok(l.store.Registry().Hold(t.Context(), "orders", registry.Hold{Reason: "the shop moves"}))
 	l.start()
 	scheduled := func(id string) {
 		t.Helper()
@@ -73,9 +77,9 @@ func TestAPauseInRedis(t *testing.T) {
 		l.ok(err)
 		return s.Topics[0]
 	}
-	wait.For(t, "the topic to be made", func() bool { _, err := orders.Placement(t.Context()); return err == nil })
+	check.Until(t, "the topic to be made", func() bool { _, err := orders.Placement(t.Context()); return err == nil })
 	scheduled("o-1")
-	wait.For(t, "status to say that it is paused", func() bool {
+	check.Until(t, "status to say that it is paused", func() bool {
 		s := status()
 		return s.Paused && s.PausedUntil.IsZero() && s.Pending == 1 && fmt.Sprint(s.Notes) ==
 			"[paused (in Redis: the shop moves): nothing is delivered until it is resumed; 1 tasks are due]"
@@ -83,18 +87,18 @@ func TestAPauseInRedis(t *testing.T) {
 	now, err := l.store.Now(t.Context())
 	l.ok(err)
 	end := time.UnixMilli(now).Add(2 * time.Second)
-	l.ok(orders.Hold(t.Context(), shard.Hold{Until: end}))
-	wait.For(t, "the task to be delivered", func() bool { return status().Pending == 0 })
+	l.ok(l.store.Registry().Hold(t.Context(), "orders", registry.Hold{Until: end}))
+	check.Until(t, "the task to be delivered", func() bool { return status().Pending == 0 })
 	if now, err = l.store.Now(t.Context()); err != nil || time.UnixMilli(now).Before(end) {
 		t.Errorf("delivered before %s, at %s, %v", end, time.UnixMilli(now), err)
 	}
-	l.ok(orders.Hold(t.Context(), shard.Hold{}))
-	wait.For(t, "status to say that it is paused again", func() bool { return status().Paused })
+	l.ok(l.store.Registry().Hold(t.Context(), "orders", registry.Hold{}))
+	check.Until(t, "status to say that it is paused again", func() bool { return status().Paused })
 	scheduled("o-2")
-	ended, err := orders.EndHold(t.Context())
+	ended, err := l.store.Registry().EndHold(t.Context(), "orders")
 	l.ok(err)
-	wait.For(t, "the second task to be delivered", func() bool { s := status(); return !s.Paused && s.Pending == 0 })
-	if again, err := orders.EndHold(t.Context()); err != nil || !ended || again {
+	check.Until(t, "the second task to be delivered", func() bool { s := status(); return !s.Paused && s.Pending == 0 })
+	if again, err := l.store.Registry().EndHold(t.Context(), "orders"); err != nil || !ended || again {
 		t.Errorf("ended %t, then %t, %v", ended, again, err)
 	}
 }

@@ -17,8 +17,8 @@ func (s *Scanner) observe() error {
 		{Name: "serving", Required: true, Probe: s.atWork},
 		{Name: "redis", Required: true, Probe: s.redisUp},
 		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
-		{Name: "config", Required: true, Probe: s.reloader.configured},
-		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
+		{Name: "config", Required: true, Probe: s.configured},
+		{Name: "topics", Required: true, Probe: s.topicsMade},
 		{Name: "memory", Probe: s.roomInRedis},
 		{Name: "data", Probe: s.dataKept},
 		{Name: "clock", Probe: s.clockAgrees},
@@ -26,7 +26,7 @@ func (s *Scanner) observe() error {
 		{Name: "routes", Probe: s.routesOpen},
 		{Name: "source", Probe: s.ownSource},
 	}
-	if s.registration != nil {
+	if s.cfg.Register != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
 	}
 	certificates := s.observeCertificates()
@@ -61,10 +61,8 @@ func (s *Scanner) atWork() telemetry.Result {
 // redisUp fails while Redis doesn't answer this scanner, or denies it a right. That Redis
 // may lose tasks doesn't fail it: all other scanners have the same problem.
 func (s *Scanner) redisUp() telemetry.Result {
-	found := slices.Concat(s.unanswered(), slices.DeleteFunc(s.redisProblems(), func(p problem.Problem) bool {
-		return p.Kind == problem.RedisFull || p.Kind == problem.RedisNearlyFull
-	}))
-	for _, v := range s.reloader.all() {
+	found := slices.Concat(s.unanswered(), s.ofDocuments(problem.RedisRefuses), s.unsafe())
+	for _, v := range s.all() {
 		found = append(found, v.topic.redisProblems()...)
 		for _, p := range v.topic.shardProblems() {
 			if p.Kind == problem.RedisRefuses {
@@ -88,10 +86,9 @@ func (s *Scanner) rabbitUp() telemetry.Result {
 // consulUp fails while Consul doesn't answer. The last good settings stay in force, so the
 // check isn't required.
 func (s *Scanner) consulUp() telemetry.Result {
-	found := slices.DeleteFunc(s.sourceProblems(), func(p problem.Problem) bool {
-		return p.Kind != problem.ConsulAway && p.Kind != problem.ConfigurationRefused && p.Kind != problem.ConsulRefuses
-	})
-	if _, _, heard := s.reloader.state(); !heard {
+	found := append(s.ofDocuments(problem.ConsulAway, problem.ConfigurationRefused, problem.ConsulRefuses),
+		s.identityProblems()...)
+	if !s.documents.State().Heard {
 		found = append(found, problem.New(problem.ConsulAway, "", "not heard yet"))
 	}
 	return telemetry.Probed("answers", found...)
@@ -100,21 +97,24 @@ func (s *Scanner) consulUp() telemetry.Result {
 // ownSource fails while documents of another source are in force instead of this
 // scanner's own. The scanner still delivers, so the check isn't required.
 func (s *Scanner) ownSource() telemetry.Result {
-	return telemetry.Probed(cmp.Or(s.sources.own, "not compared"), s.foreignProblems()...)
+	return telemetry.Probed(cmp.Or(s.cfg.SourceName, "not compared"), s.ofDocuments(problem.OtherSource)...)
 }
 
 // configured fails until this scanner has read documents.
-func (r *reloader) configured() telemetry.Result {
-	found := r.problems()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return telemetry.Probed(fmt.Sprintf("%d topics, %d errors", len(r.topics), len(r.errors)), found...)
+func (s *Scanner) configured() telemetry.Result {
+	return telemetry.Probed(fmt.Sprintf("%d topics, %d errors", len(s.all()), len(s.documents.State().Errors)),
+		s.ofDocuments(problem.NotConfigured)...)
 }
 
 // topicsMade fails while Redis has no placement of a topic whose document is in force.
-func (r *reloader) topicsMade() telemetry.Result {
-	found := r.unmade()
-	return telemetry.Probed(fmt.Sprintf("%d served", len(r.all())), found...)
+func (s *Scanner) topicsMade() telemetry.Result {
+	return telemetry.Probed(fmt.Sprintf("%d served", len(s.all())), s.ofDocuments(problem.TopicNotMade)...)
+}
+
+// ofDocuments returns the problems with documents that are of some kinds.
+func (s *Scanner) ofDocuments(kinds ...problem.Kind) []problem.Problem {
+	other := func(p problem.Problem) bool { return !slices.Contains(kinds, p.Kind) }
+	return slices.DeleteFunc(s.documents.Problems(), other)
 }
 
 // shardsServed fails while Redis refuses to serve some shards, and names them. Other
@@ -132,7 +132,7 @@ func (s *Scanner) routesOpen() telemetry.Result {
 
 // ofTopics returns what find finds in all topics, by topic.
 func (s *Scanner) ofTopics(find func(*topic) []problem.Problem) (found []problem.Problem) {
-	for _, v := range s.reloader.all() {
+	for _, v := range s.all() {
 		found = append(found, find(v.topic)...)
 	}
 	slices.SortFunc(found, func(a, b problem.Problem) int { return strings.Compare(a.Topic, b.Topic) })

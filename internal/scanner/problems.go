@@ -2,7 +2,6 @@ package scanner
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,16 +19,16 @@ func (s *Scanner) problems() []problem.Problem {
 	if s.stopping.Load() {
 		found = append(found, problem.New(problem.Stopping, "", "stopping"))
 	}
-	found = slices.Concat(found, s.redisProblems(), s.dataProblems(), s.clockProblems(), s.sourceProblems(),
-		s.certificateProblems(), s.reloader.problems(), s.reloader.unmade())
-	topics := s.reloader.all()
+	found = slices.Concat(found, s.fullProblems(), s.unsafe(), s.dataProblems(), s.clockProblems(),
+		s.documents.Problems(), s.identityProblems(), s.certificateProblems())
+	topics := s.all()
 	if len(topics) == 0 { // else each topic says so
 		found = append(found, s.rabbitProblems()...)
 	}
 	for _, v := range topics {
 		found = append(found, v.problems()...)
 	}
-	return found
+	return append(found, s.documents.Orphans()...)
 }
 
 // unanswered returns that Redis doesn't answer this scanner's heartbeats.
@@ -53,29 +52,20 @@ func (s *Scanner) unanswered() []problem.Problem {
 // can't add series without end.
 func (s *Scanner) measured() []problem.Problem {
 	found := slices.Concat(s.unanswered(), s.problems())
-	served := map[string]bool{}
-	for _, v := range s.reloader.all() {
-		served[v.topic.name] = true
-	}
 	for i := range found {
-		if !served[found[i].Topic] {
+		if s.served(found[i].Topic) == nil {
 			found[i].Topic = ""
 		}
 	}
 	return found
 }
 
-// redisProblems returns what is wrong with a Redis that answers, for all topics of this
-// scanner.
-func (s *Scanner) redisProblems() (found []problem.Problem) {
-	if text := s.reloader.refusals.denied(); text != "" {
-		found = append(found, problem.New(problem.RedisRefuses, "", text))
+// unsafe returns that Redis may lose what it acknowledged.
+func (s *Scanner) unsafe() []problem.Problem {
+	if warnings := s.durability.warnings(); len(warnings) > 0 {
+		return []problem.Problem{problem.Unsafe(warnings)}
 	}
-	found = append(found, s.fullProblems()...)
-	if unsafe := s.durability.warnings(); len(unsafe) > 0 {
-		found = append(found, problem.Unsafe(unsafe))
-	}
-	return found
+	return nil
 }
 
 // fullProblems returns that Redis refuses new tasks because it is at maxmemory, or that it
@@ -111,79 +101,6 @@ func (s *Scanner) rabbitProblems() []problem.Problem {
 	return nil
 }
 
-// sourceProblems returns what is wrong with the source of topics, and with their documents.
-func (s *Scanner) sourceProblems() (found []problem.Problem) {
-	away := s.reloader.sourceAway()
-	_, errs, _ := s.reloader.state()
-	for _, topic := range slices.Sorted(maps.Keys(errs)) {
-		switch {
-		case topic != "":
-			found = append(found, problem.New(problem.DocumentRefused, topic, errs[topic]))
-		case !away:
-			found = append(found, problem.New(problem.ConfigurationRefused, "", errs[topic]))
-		case s.registration != nil:
-			found = append(found, problem.Away(problem.ConsulAway, errs[topic]))
-		default:
-			found = append(found, problem.Away(problem.SourceAway, errs[topic]))
-		}
-	}
-	return slices.Concat(found, s.registrationProblems(), s.identityProblems(), s.foreignProblems())
-}
-
-// registrationProblems returns why Consul doesn't register this scanner.
-func (s *Scanner) registrationProblems() []problem.Problem {
-	if s.registration == nil {
-		return nil
-	}
-	why := s.registration.refusal.Load()
-	if why == nil {
-		return nil
-	}
-	return []problem.Problem{problem.New(problem.ConsulRefuses, "", "consul does not register this scanner: "+*why)}
-}
-
-// foreignProblems returns why documents of another source are in force instead of this
-// scanner's own.
-func (s *Scanner) foreignProblems() []problem.Problem {
-	why := s.sources.why()
-	if why == "" {
-		return nil
-	}
-	return []problem.Problem{problem.New(problem.OtherSource, "", why)}
-}
-
-// problems is not empty until this scanner has read documents, from its source or from
-// Redis.
-func (r *reloader) problems() []problem.Problem {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.read || r.restored {
-		return nil
-	}
-	return []problem.Problem{problem.New(problem.NotConfigured, "", "the documents of topics are not read yet")}
-}
-
-// unmade returns the topics with a document in force that have no placement in Redis:
-// producers would get the error that the topic is unknown. A topic whose source isn't
-// known is among them. Topics whose document has vanished or become bad aren't made, and
-// don't count. A topic that can't be forwarded doesn't count either: it still takes and
-// keeps tasks.
-func (r *reloader) unmade() (found []problem.Problem) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	missing := slices.Clone(r.pending)
-	for name, v := range r.topics {
-		if p, _ := v.topic.resharder.Known(); p.Epoch == 0 && !v.orphan.Load() && r.errors[name] == "" {
-			missing = append(missing, name)
-		}
-	}
-	slices.Sort(missing)
-	for _, name := range slices.Compact(missing) {
-		found = append(found, problem.New(problem.TopicNotMade, name, "not in Redis yet"))
-	}
-	return found
-}
-
 // problems returns what keeps the topic from being served as it should be, the most
 // important first.
 func (v *served) problems() []problem.Problem {
@@ -191,10 +108,6 @@ func (v *served) problems() []problem.Problem {
 	found := slices.Concat(t.forwarding(), t.redisProblems(), t.shardProblems())
 	if why := t.intakeTrouble(); why != "" {
 		found = append(found, problem.New(problem.IntakeStopped, t.name, "takes no messages from its intake: "+why))
-	}
-	if v.orphan.Load() {
-		found = append(found, problem.New(problem.TopicOrphan, t.name,
-			"orphan: this scanner's source has no document of it"))
 	}
 	return found
 }

@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,10 +12,10 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/problem"
-	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/registry"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // whole returns the status of the whole fleet.
@@ -43,14 +44,14 @@ func TestAFullRedisReachesStatus(t *testing.T) {
 	l := loneOn(t, servertest.OwnRedis(t))
 	l.run()
 	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	wait.For(t, "the problem", func() bool { return l.problem(problem.RedisFull, "").Kind != "" })
+	check.Until(t, "the problem", func() bool { return l.problem(problem.RedisFull, "").Kind != "" })
 	if room, up := l.roomInRedis(), l.redisUp(); room.OK || !up.OK || l.whole().Status != problem.Broken {
 		t.Errorf("room %+v, up %+v, status %s", room, up, l.whole().Status)
 	}
 	beat := l.heartbeat.State().Answered
-	wait.For(t, "another heartbeat", func() bool { return l.heartbeat.State().Answered.Sub(beat) > 0 })
+	check.Until(t, "another heartbeat", func() bool { return l.heartbeat.State().Answered.Sub(beat) > 0 })
 	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	wait.For(t, "its end", func() bool { return l.problem(problem.RedisFull, "").Kind == "" && l.roomInRedis().OK })
+	check.Until(t, "its end", func() bool { return l.problem(problem.RedisFull, "").Kind == "" && l.roomInRedis().OK })
 }
 
 // TestANearlyFullRedisIsReported: Redis uses 95 % of maxmemory. The scanner stays ready, and
@@ -62,7 +63,7 @@ func TestANearlyFullRedisIsReported(t *testing.T) {
 	l.durability.every = 10 * time.Millisecond
 	l.start()
 	l.ok(l.rdb.SetRange(t.Context(), "filler", 64<<20, "x").Err()) // so that 5 % are much
-	used, err := strconv.Atoi(shard.ParseInfo(l.rdb.Info(t.Context(), "memory").Val())["used_memory"])
+	used, err := strconv.Atoi(registry.ParseInfo(l.rdb.Info(t.Context(), "memory").Val())["used_memory"])
 	l.ok(err)
 	limit := func(bytes int) {
 		t.Helper()
@@ -70,7 +71,7 @@ func TestANearlyFullRedisIsReported(t *testing.T) {
 	}
 	limit(used * 100 / 95)
 	var found problem.Problem
-	wait.For(t, "the problem", func() bool { found = l.problem(problem.RedisNearlyFull, ""); return found.Kind != "" })
+	check.Until(t, "the problem", func() bool { found = l.problem(problem.RedisNearlyFull, ""); return found.Kind != "" })
 	if found.Severity != problem.Degraded || !strings.Contains(found.Text, " uses 95 % of its maxmemory") {
 		t.Errorf("%+v", found)
 	}
@@ -84,7 +85,7 @@ func TestANearlyFullRedisIsReported(t *testing.T) {
 	if status, body := l.ask("/readyz"); status != http.StatusOK || !strings.Contains(body, "memory: down (optional)") {
 		t.Errorf("/readyz: %d, %q", status, body)
 	}
-	if lines := l.said.of("redis is nearly full"); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") {
+	if lines := l.said.Lines("redis is nearly full"); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") {
 		t.Errorf("the log tells %q", lines)
 	}
 	limit(1)
@@ -106,7 +107,7 @@ func TestAProblemReachesStatus(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": "{shards: 1, exchange: missing}", "mails": declaring("mails")}, nil)
 	l.run()
 	var found problem.Problem
-	wait.For(t, "the problem", func() bool {
+	check.Until(t, "the problem", func() bool {
 		found = l.problem(problem.ExchangeMissing, "orders")
 		return found.Kind != ""
 	})
@@ -118,12 +119,12 @@ func TestAProblemReachesStatus(t *testing.T) {
 		t.Errorf("status %s: %+v", s.Status, s.Problems)
 	}
 	beat := l.heartbeat.State().Answered
-	wait.For(t, "another heartbeat", func() bool { return l.heartbeat.State().Answered.Sub(beat) > 0 })
+	check.Until(t, "another heartbeat", func() bool { return l.heartbeat.State().Answered.Sub(beat) > 0 })
 	if later := l.problem(problem.ExchangeMissing, "orders"); !later.Since.Equal(found.Since) {
 		t.Errorf("since %s, and then since %s", found.Since, later.Since)
 	}
 	l.ok(servertest.Channel(t, l.rabbit).ExchangeDeclare("missing", "topic", true, false, false, false, nil))
-	wait.For(t, "its end", func() bool { return l.problem(problem.ExchangeMissing, "orders").Kind == "" })
+	check.Until(t, "its end", func() bool { return l.problem(problem.ExchangeMissing, "orders").Kind == "" })
 }
 
 // seen returns the problems that the metrics show, as "kind topic".
@@ -145,7 +146,7 @@ func (l *lone) seen() (all []string) {
 // sees waits until the metrics show a problem, or until they don't.
 func (l *lone) sees(want bool, series string) {
 	l.t.Helper()
-	wait.For(l.t, fmt.Sprintf("%q to be shown: %t", series, want), func() bool {
+	check.Until(l.t, fmt.Sprintf("%q to be shown: %t", series, want), func() bool {
 		return slices.Contains(l.seen(), series) == want
 	})
 }
@@ -187,8 +188,12 @@ func TestAnUnansweredScannerIsAMetric(t *testing.T) {
 // TestTheMetricsNameOnlyServedTopics: others come from the source, which has no bound.
 func TestTheMetricsNameOnlyServedTopics(t *testing.T) {
 	t.Parallel()
-	s := newUnconnected(t)
-	s.reloader.errors = map[string]string{"other": "a mistake"}
+	cfg := newUnconnected(t).cfg
+	cfg.Source, cfg.Registry = brokenSource{newFixed(t)}, nil
+	s, err := New(cfg)
+	check.OK(t, err)
+	check.Background(t, "the watch", func(ctx context.Context) error { return s.documents.Watch(ctx, "") })
+	check.Until(t, "the document to be refused", func() bool { return len(s.documents.State().Errors) == 1 })
 	found := s.measured()
 	at := slices.IndexFunc(found, func(p problem.Problem) bool { return p.Kind == problem.DocumentRefused })
 	if at < 0 || found[at].Topic != "" {
@@ -208,6 +213,6 @@ func TestATopicIsUnservedWhileItsChannelOpens(t *testing.T) {
 	}
 	l.write(map[string]string{"orders": declaring("orders"), "more": declaring("more")})
 	for _, kind := range []problem.Kind{problem.TopicUnserved, problem.RabbitMQUnreachable} {
-		wait.For(t, string(kind), func() bool { return l.problem(kind, "more").Kind != "" })
+		check.Until(t, string(kind), func() bool { return l.problem(kind, "more").Kind != "" })
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // recur stores a recurring task of topic orders, with its first run due now.
@@ -43,7 +43,7 @@ func TestRunsOfARecurringTask(t *testing.T) {
 	l.recur("a", task.Recurrence{Every: time.Second, Runs: 3, Each: true}) // also if this machine is busy
 	var first time.Time
 	for i := range 3 {
-		m := wait.Receive(t, "a run", messages)
+		m := check.Receive(t, "a run", messages)
 		due := time.UnixMilli(m.Headers[task.HeaderDue].(int64)) //nolint:forcetypeassert // else the test fails
 		if i == 0 {
 			first = due
@@ -54,7 +54,7 @@ func TestRunsOfARecurringTask(t *testing.T) {
 			t.Errorf("run %d, due %s, is %s %v", i, want, m.MessageId, m.Headers)
 		}
 	}
-	wait.For(t, "the task to end", l.empty)
+	check.Until(t, "the task to end", l.empty)
 }
 
 // TestMissedRuns: after a pause one run stands for all that were missed, unless the rule asks
@@ -66,11 +66,11 @@ func TestMissedRuns(t *testing.T) {
 	l.recur("one", task.Recurrence{Every: time.Second, Runs: 2})
 	l.recur("each", task.Recurrence{Every: time.Second, Runs: 3, Each: true})
 	begun := time.Now()
-	wait.For(t, "three runs to be missed", func() bool { return time.Since(begun) > 3500*time.Millisecond })
+	check.Until(t, "three runs to be missed", func() bool { return time.Since(begun) > 3500*time.Millisecond })
 	l.apply("tick: 20ms")
 	dues := map[string][]int64{}
 	for range 5 {
-		m := wait.Receive(t, "a run", messages)
+		m := check.Receive(t, "a run", messages)
 		series := fmt.Sprint(m.Headers[task.HeaderSeries])
 		dues[series] = append(dues[series], m.Headers[task.HeaderDue].(int64)) //nolint:forcetypeassert // else the test fails
 	}
@@ -95,7 +95,7 @@ func TestARunThatNoQueueTakesIsParkedAlone(t *testing.T) {
 	l.start()
 	l.recur("a", task.Recurrence{Every: time.Second})
 	var parked []shard.Stored
-	wait.For(t, "parked runs", func() bool {
+	check.Until(t, "parked runs", func() bool {
 		parked = nil
 		for at := range 4 {
 			some, err := l.topic("orders").Shard(at).List(shard.SpanOf(task.Parked), "").Next(t.Context())
@@ -112,7 +112,7 @@ func TestARunThatNoQueueTakesIsParkedAlone(t *testing.T) {
 	}
 	messages := l.arrived()
 	l.write(map[string]string{"orders": "{shards: 4, " + fmt.Sprintf(settings, `""`) + "}"})
-	next := wait.Receive(t, "a run", messages)
+	next := check.Receive(t, "a run", messages)
 	if next.MessageId <= parked[len(parked)-1].ID || next.Headers[task.HeaderSeries] != "a" {
 		t.Errorf("after the parked runs comes %s", next.MessageId)
 	}
@@ -121,7 +121,7 @@ func TestARunThatNoQueueTakesIsParkedAlone(t *testing.T) {
 	_, err = l.topic("orders").Shard(p.New(parked[0].ID)).Replay(t.Context(), parked[0].ID)
 	l.ok(err)
 	for next.MessageId != parked[0].ID {
-		next = wait.Receive(t, "the replayed run", messages)
+		next = check.Receive(t, "the replayed run", messages)
 	}
 	if next.Headers[task.HeaderSeries] != "a" || string(next.Body) != "p" || next.Headers["h"] != "v" {
 		t.Errorf("the replayed run is %v with %q", next.Headers, next.Body)

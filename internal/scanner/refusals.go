@@ -26,9 +26,9 @@ type topicHealth struct {
 	// unsettled logs that an outcome wasn't written to Redis.
 	unsettled *ratelog.Logger
 
-	outage   atomic.Pointer[outage] // why a worker waits for Redis; nil: no worker does.
+	outage   atomic.Pointer[outage] // why the topic waits for Redis; nil: it does not
 	refusals refusals               // of claims and moves by shard, of other operations under everyShard.
-	worked   sync.Map               // has the key of each operation that succeeded when it was last tried.
+	worked   sync.Map               // whether each operation succeeded when it was last tried, by its key
 }
 
 // Fails notes that Redis refuses an operation in one shard. It logs when that begins, and
@@ -36,7 +36,7 @@ type topicHealth struct {
 func (h *topicHealth) Fails(ctx context.Context, at int, operation string, err error) {
 	h.errors(operation)
 	h.metrics.ShardError(at)
-	h.worked.Delete(refusal{at, operation})
+	h.worked.Store(refusal{at, operation}, false)
 	if h.refusals.record(refusal{at, operation}, true, err) {
 		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error",
 			redisText(err))
@@ -67,10 +67,10 @@ func (h *topicHealth) settled(operation string, err error) {
 	}
 }
 
-// lastClaimWorked reports whether the last claim from a shard succeeded.
-func (h *topicHealth) lastClaimWorked(at int) bool {
-	_, worked := h.worked.Load(refusal{at, "claim"})
-	return worked
+// lastClaim reports whether there was a claim from a shard, and whether the last one succeeded.
+func (h *topicHealth) lastClaim(at int) (worked, known bool) {
+	last, known := h.worked.Load(refusal{at, "claim"})
+	return last == true, known
 }
 
 // listens notes whether Redis lets this scanner listen for new tasks; nil means that it

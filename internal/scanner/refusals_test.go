@@ -23,7 +23,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // spread stores n tasks in each of some shards, of four, due at once.
@@ -72,11 +71,11 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 	const n = 50
 	for round := range 5 {
 		l.spread(n, 0, 1, 3)
-		wait.For(t, "the tasks of the other shards",
+		check.Until(t, "the tasks of the other shards",
 			func() bool { return l.value("duefleet_forwarded_total") == float64(3*n*(round+1)) })
 	}
-	wait.For(t, "claims of the shard to fail", func() bool { return l.value("duefleet_shard_errors_total") >= 10 })
-	if lines := l.said.of("redis does not serve"); len(lines) != 1 || !strings.Contains(lines[0], "shard=2") ||
+	check.Until(t, "claims of the shard to fail", func() bool { return l.value("duefleet_shard_errors_total") >= 10 })
+	if lines := l.said.Lines("redis does not serve"); len(lines) != 1 || !strings.Contains(lines[0], "shard=2") ||
 		!strings.Contains(lines[0], "WRONGTYPE") {
 		t.Errorf("the log tells %q, want one line that names shard 2", lines)
 	}
@@ -99,15 +98,15 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 	if notes := strings.Join(orders.Notes, "\n"); !strings.Contains(notes, "shard 2 can't be read") {
 		t.Errorf("notes: %s", notes)
 	}
-	wait.For(t, "the scanner's own note", func() bool {
+	check.Until(t, "the scanner's own note", func() bool {
 		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
 		l.ok(err)
 		return strings.Contains(strings.Join(s.Topics[0].Notes, "\n"), "shard 2 not served by Redis")
 	})
 	fix()
 	l.spread(n, 2)
-	wait.For(t, "the tasks of the shard", func() bool { return l.value("duefleet_forwarded_total") == 16*n })
-	if lines := l.said.of("redis serves this shard again"); len(lines) != 1 {
+	check.Until(t, "the tasks of the shard", func() bool { return l.value("duefleet_forwarded_total") == 16*n })
+	if lines := l.said.Lines("redis serves this shard again"); len(lines) != 1 {
 		t.Errorf("the log tells %q", lines)
 	}
 	if _, body := l.ask("/readyz"); !strings.Contains(body, "shards: ok") {
@@ -146,19 +145,17 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t)
-	for at, spoil := range []func() error{
+	for _, spoil := range []func() error{
 		func() error { return b.rdb.Set(t.Context(), b.prefix+":due:{orders:0}", "in the way", 0).Err() },
 		func() error { return b.rdb.Close() },
 	} {
 		check.OK(t, spoil())
-		w := b.topic.newWorker(at)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := w.retryUntil(context.Background(), 0, w.newClaim(t.Context(), room{tasks: 1, bytes: claimBytes},
-				time.Hour), time.Now())
+			_, err := b.topic.polling.retryUntil(context.Background(), 0, b.newClaim(1), time.Now())
 			ended <- err
 		}()
-		if err := wait.Receive(t, "the claim to end", ended); err == nil {
+		if err := check.Receive(t, "the claim to end", ended); err == nil {
 			t.Error("a claim without an error")
 		}
 	}
@@ -200,9 +197,10 @@ func TestARightThatRedisDoesNotGiveIsNamed(t *testing.T) {
 			if strings.HasPrefix(right, "&") {
 				name = "channel"
 			}
-			wait.For(t, "/readyz and the log to name "+right, func() bool {
+			check.Until(t, "/readyz and the log to name "+right, func() bool {
 				_, body := l.ask("/readyz")
-				return names(strings.Split(body, "\n"), "redis: down (required)", name) && names(l.said.of("level=WARN"), "", name)
+				return names(strings.Split(body, "\n"), "redis: down (required)", name) &&
+					names(l.said.Lines("level=WARN"), "", name)
 			})
 		})
 	}
@@ -227,7 +225,7 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 			args = append(args, strings.NewReplacer("PASSWORD", "secret", "duefleet:", prefix+":").Replace(word))
 		}
 	}
-	own := &lone{t: t, said: &journal{}}
+	own := &lone{t: t, said: &check.Log{}}
 	own.ok(l.rdb.Do(t.Context(), args...).Err())
 	t.Cleanup(func() { _ = l.rdb.Do(context.Background(), "ACL", "DELUSER", prefix).Err() })
 	options := servertest.RedisOptions(addr)
@@ -247,9 +245,9 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 	go func() { ended <- own.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		_ = wait.Receive(t, "the scanner to end", ended) // in time or not
+		_ = check.Receive(t, "the scanner to end", ended) // in time or not
 	})
-	wait.For(t, "the scanner to run", func() bool { return len(own.said.of("scanner started")) > 0 })
+	check.Until(t, "the scanner to run", func() bool { return len(own.said.Lines("scanner started")) > 0 })
 	all, err := shard.New(l.rdb, prefix)
 	own.ok(err)
 	return own, all.Topic("orders")
@@ -259,7 +257,7 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 func storeOne(t *testing.T, topic *shard.Topic) {
 	t.Helper()
 	var p shard.Placement
-	wait.For(t, "the topic's placement", func() (there bool) {
+	check.Until(t, "the topic's placement", func() (there bool) {
 		var err error
 		p, err = topic.Placement(t.Context())
 		return err == nil

@@ -125,9 +125,9 @@ func (s *Scanner) measure() {
 	if state := s.heartbeat.State(); !state.Answered.IsZero() {
 		s.metrics.LiveScanners.Set(float64(state.Live))
 	}
-	s.metrics.SetConfigDocuments(s.reloader.documents())
-	for _, v := range s.reloader.all() {
-		v.topic.metrics.SetInflight(v.topic.window.inUse())
+	s.metrics.SetConfigDocuments(s.documents.Hash())
+	for _, v := range s.all() {
+		v.topic.metrics.SetInflight(v.topic.window.InUse())
 		v.topic.metrics.SetBlocked(v.topic.blocked())
 		v.topic.metrics.Unreadable.Set(float64(v.topic.logs.skipped.tasks()))
 		v.topic.metrics.SetRetrying(v.topic.retries.count(), v.topic.retries.last().String())
@@ -142,7 +142,7 @@ func (s *Scanner) measure() {
 // that can't be read, and counts them as errors.
 func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error) {
 	var all []telemetry.ShardStat
-	for _, v := range s.reloader.all() {
+	for _, v := range s.all() {
 		t := v.topic
 		n := t.scanned()
 		stats, err := t.store.Stats(ctx, n)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestStatusTellsWhyTasksStayAndHowFastTheyLeave: status shows a rate that holds tasks
@@ -24,14 +24,14 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	l.start()
 	l.put(1000)
 	var s admin.TopicStatus
-	wait.For(t, "the rate to hold tasks back", func() bool { s = l.status(); return s.Limited })
+	check.Until(t, "the rate to hold tasks back", func() bool { s = l.status(); return s.Limited })
 	if s.Rate != 1 || s.Paused || s.Backlog == 0 || s.Settings["rate"] != "1" || s.Settings["lease"] != "20s" ||
 		s.Settings["window"] != "" {
 		t.Errorf("status: %+v, want a backlog, and rate 1 and lease 20s among the settings", s)
 	}
 
 	l.write(map[string]string{"orders": one("tick: 20ms", "paused: true"), "quiet": "{}"})
-	wait.For(t, "status to say paused", func() bool { s = l.status(); return s.Paused && !s.Limited })
+	check.Until(t, "status to say paused", func() bool { s = l.status(); return s.Paused && !s.Limited })
 	if n := l.value("duefleet_paused"); n != 1 {
 		t.Errorf("duefleet_paused sums to %v over two topics, want 1", n)
 	}
@@ -40,8 +40,8 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	}
 
 	l.write(map[string]string{"orders": one("tick: 20ms"), "quiet": "{}"})
-	wait.For(t, "the tasks to leave", l.empty)
-	wait.For(t, "status to say how fast", func() bool {
+	check.Until(t, "the tasks to leave", l.empty)
+	check.Until(t, "status to say how fast", func() bool {
 		s = l.status()
 		return !s.Paused && s.PerSecond > 0 &&
 			s.Median > 0
@@ -52,7 +52,7 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	if s.Worst < s.Median || s.Rate != 0 || s.Settings["rate"] != "" || len(s.Notes) != 0 {
 		t.Errorf("status: %+v", s)
 	}
-	if notes := l.reloader.notes(); len(notes) != 1 {
+	if notes := l.describe().Topics; len(notes) != 1 {
 		t.Errorf("the heartbeat has notes of %d topics, want that of orders alone: %+v", len(notes), notes)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // slowSource is a source whose answers wait while its lock is held.
@@ -42,11 +42,13 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T)
 	l.ok(err)
 	slow.held.Lock()
 	l.start()
-	wait.For(t, "4 shards to be read", func() bool { return slow.reads.Load() == 1 })
+	check.Until(t, "4 shards to be read", func() bool { return slow.reads.Load() == 1 })
 	l.write(map[string]string{"orders": declaring("orders", "shards: 6")})
-	wait.For(t, "6 shards to be applied", func() bool { return l.served("orders").topic.inForce.settings().Shards == 6 })
+	check.Until(t, "6 shards to be applied", func() bool {
+		return l.served("orders").topic.inForce.settings().Shards == 6
+	})
 	slow.held.Unlock()
-	wait.For(t, "6 shards", func() bool {
+	check.Until(t, "6 shards", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
 		l.ok(err)
 		return p.Shards == 6 && p.Phase == shard.Stable
@@ -83,7 +85,7 @@ func TestTasksInShardsThatNobodyPollsAreRecovered(t *testing.T) {
 			s.Notes)
 	}
 	l.start()
-	wait.For(t, "every task to be where its ID belongs", func() bool {
+	check.Until(t, "every task to be where its ID belongs", func() bool {
 		s := status()
 		return s.Phase == shard.Stable && s.Shards == 2 && s.Orphans == 0 && s.Pending == tasks
 	})
@@ -103,13 +105,13 @@ func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
 	l.ok(err)
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
 	var ahead shard.Placement
-	wait.For(t, "5 shards", func() bool {
+	check.Until(t, "5 shards", func() bool {
 		ahead, _ = l.served("orders").topic.resharder.Known()
 		return ahead.Shards == 5 && ahead.Phase == shard.Stable
 	})
 	l.ok(l.rdb.Del(t.Context(), key).Err())
 	l.ok(l.rdb.HSet(t.Context(), key, old).Err())
-	wait.For(t, "the placement that the shards have seen", func() bool {
+	check.Until(t, "the placement that the shards have seen", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
 		l.ok(err)
 		known, _ := l.served("orders").topic.resharder.Known()
@@ -127,7 +129,7 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	l.ok(err)
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
 	prefix := l.cfg.Settings.Redis.Prefix
-	wait.For(t, "5 shards, each of which has been shown that by this scanner and won't be again", func() bool {
+	check.Until(t, "5 shards, each of which has been shown that by this scanner and won't be again", func() bool {
 		p, _ := l.served("orders").topic.resharder.Known()
 		for at := range 5 {
 			shown := l.rdb.HGet(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at), "shown").Val()
@@ -141,7 +143,7 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
 	}
 	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", old.String()).Err())
-	wait.For(t, "the placement from before", func() bool {
+	check.Until(t, "the placement from before", func() bool {
 		p, _ := l.served("orders").topic.resharder.Known()
 		return p == old && l.served("orders").topic.scanned() == 3
 	})
@@ -160,25 +162,25 @@ func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 		})
 	l.start()
 	orders := l.served("orders").topic
-	wait.For(t, "the reconciler to have looked", func() bool { return slow.reads.Load() > 0 })
+	check.Until(t, "the reconciler to have looked", func() bool { return slow.reads.Load() > 0 })
 	known, _ := orders.resharder.Known()
 	slow.held.Lock()
 	before := slow.reads.Load()
 	l.write(map[string]string{"orders": declaring("orders", "shards: 4", "tick: 10ms")})
-	wait.For(t, "the reconciler to be held up", func() bool { return slow.reads.Load() > before })
+	check.Until(t, "the reconciler to be held up", func() bool { return slow.reads.Load() > before })
 	other := known
 	other.Shards, other.Previous = 5, 5
 	key := l.cfg.Settings.Redis.Prefix + ":placement:{orders}"
 	l.ok(l.rdb.HSet(t.Context(), key, "value", other.String()).Err())
 	ticks := l.value("duefleet_ticks_total") + 2*l.value("duefleet_workers") + 2
-	wait.For(t, "every worker to read it", func() bool { return l.value("duefleet_ticks_total") >= ticks })
+	check.Until(t, "every worker to read it", func() bool { return l.value("duefleet_ticks_total") >= ticks })
 	if p, _ := orders.resharder.Known(); p != known {
 		t.Errorf("a worker took %v, and knew %v", p, known)
 	}
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5", "tick: 10ms")})
-	wait.For(t, "5 shards to be applied", func() bool { return orders.inForce.settings().Shards == 5 })
+	check.Until(t, "5 shards to be applied", func() bool { return orders.inForce.settings().Shards == 5 })
 	slow.held.Unlock()
-	wait.For(t, "the reconciler to take it", func() bool { p, _ := orders.resharder.Known(); return p == other })
+	check.Until(t, "the reconciler to take it", func() bool { p, _ := orders.resharder.Known(); return p == other })
 }
 
 // registered announces nothing. A scanner that has it assumes that all scanners have the
@@ -233,11 +235,11 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 			}
 			want := 2
 			if !shared {
-				wait.For(t, "the invented placement to be in force", reached(invented.Shards))
+				check.Until(t, "the invented placement to be in force", reached(invented.Shards))
 				want = 3
 				l.write(map[string]string{"orders": declaring("orders", "shards: 3", "tick: 50ms")})
 			}
-			wait.For(t, "the document's shard count", reached(want))
+			check.Until(t, "the document's shard count", reached(want))
 			for i := range 20 {
 				l.ok(client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
 			}

@@ -60,7 +60,7 @@ func (r *retries) claimed(at int, tasks []shard.Claimed) {
 	for i := range tasks {
 		if task := &tasks[i]; task.Attempt > 1 {
 			r.mu.Lock()
-			r.inFlight[shard.Lease{ID: task.ID, Token: task.Token}] = retryFlight{at, task.Due}
+			r.inFlight[task.Lease()] = retryFlight{at, task.Due}
 			r.mu.Unlock()
 		}
 	}
@@ -111,7 +111,11 @@ func (r *retries) tidyLocked(now time.Time) {
 func (r *retries) count() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, now := int64(len(r.inFlight)), time.Since(r.began)
+	n := int64(len(r.inFlight))
+	if len(r.waiting) == 0 {
+		return n
+	}
+	now := time.Since(r.began)
 	for when, g := range r.waiting {
 		if when > now {
 			n += g.tasks
@@ -150,6 +154,9 @@ func (r *retries) addToNote(n *balance.TopicNote) {
 func (r *retries) oldest() map[int]time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.waiting)+len(r.inFlight) == 0 {
+		return nil
+	}
 	r.tidyLocked(time.Now())
 	all := map[int]time.Time{}
 	add := func(f retryFlight) {

@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // status returns what an operator sees of the topic.
@@ -40,7 +40,7 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 	stored, err := l.topic("orders").Shard(0).Read(t.Context(), p, "o-0")
 	l.ok(err)
 	var s admin.TopicStatus
-	wait.For(t, "the task to wait for another attempt", func() bool { s = l.status(); return s.Retrying > 0 })
+	check.Until(t, "the task to wait for another attempt", func() bool { s = l.status(); return s.Retrying > 0 })
 	if s.Retrying != 1 || !s.Oldest.Equal(stored.Due) || !strings.Contains(s.RetryReason, "312 NO_ROUTE") {
 		t.Errorf("status: %d tasks, oldest %s, %q; want 1, %s, and what the broker said", s.Retrying, s.Oldest, s.RetryReason,
 			stored.Due)
@@ -49,7 +49,7 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 		!strings.Contains(notes, "312 NO_ROUTE") {
 		t.Errorf("notes: %s", notes)
 	}
-	wait.For(t, "the metrics", func() bool {
+	check.Until(t, "the metrics", func() bool {
 		return l.value("duefleet_retrying_tasks") == 1 && l.value("duefleet_retry_reason") == 1 &&
 			l.value("duefleet_oldest_due_seconds") > 0
 	})
@@ -59,7 +59,7 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 	l.ok(ch.QueueBind("somewhere", "orders", "nowhere", false, nil))
 	l.write(unroutable("max_attempts: 1000, backoff: {min: 50ms, max: 50ms}"))
 	l.put(1) // again, due now: it replaces the waiting one
-	wait.For(t, "the task to leave", l.empty)
+	check.Until(t, "the task to leave", l.empty)
 	if s = l.status(); s.Retrying != 0 || !s.Oldest.IsZero() || len(s.Notes) != 0 {
 		t.Errorf("status of a topic without a task: %+v", s)
 	}

@@ -19,7 +19,10 @@ type routing struct {
 // stale reports whether the publisher wasn't given the route in force.
 func (r *routing) stale() bool {
 	routed := r.routed.Load()
-	return routed == nil || !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*r.inForce.settings()))
+	if routed == r.inForce.document.Load() {
+		return false
+	}
+	return !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*r.inForce.settings()))
 }
 
 // apply gives the publisher the route in force. It may have to wait for the broker; nothing

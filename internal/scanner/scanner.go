@@ -1,9 +1,9 @@
-// Package scanner is one member of the fleet. Its workers poll shards tick by tick,
+// Package scanner is one member of the fleet. Its topics poll shards tick by tick,
 // forward what is due and settle what RabbitMQ confirmed. Changes of the configuration
 // apply while they run.
 //
-// A due task takes this way: worker.run draws shards (balance.Draw), worker.claim leases
-// the task, and delivery.publish hands it to the publisher. Then topic.resolved takes the
+// A due task takes this way: package poll draws shards and starts a claim when the task is due.
+// claim.Send leases it, and delivery.publish hands it to the publisher. Then topic.resolved takes the
 // outcome, and the settler removes the task from Redis or releases it.
 package scanner
 
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
+	"github.com/duefleet/duefleet/internal/documents"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/reshard"
@@ -33,6 +36,7 @@ import (
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/tracing"
 	"github.com/duefleet/duefleet/internal/wake"
+	"github.com/duefleet/duefleet/internal/window"
 )
 
 // Config of one member of the fleet.
@@ -65,6 +69,13 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
+// Register announces a member and what it reports about its configuration. It also keeps
+// the identity of the fleet's data.
+type Register interface {
+	documents.Register
+	Identities
+}
+
 // Scanner is one member of the fleet.
 type Scanner struct {
 	cfg          Config
@@ -77,18 +88,21 @@ type Scanner struct {
 	tracer       trace.Tracer // nil: no spans
 	admin        *telemetry.Server
 	heartbeat    *balance.Heartbeat
-	budget       *budget
-	reloader     *reloader
-	registration *registration // nil without Consul
+	budget       *window.Budget
+	documents    *documents.Reloader
 	durability   *durability
 	identity     *identity
 	clock        *clock
 	certificates *certificates
 	holds        *holds
+	convoy       *shard.Convoy
 	listener     *shard.Listener
 	sleepers     *sleepers
-	sources      *sources
+	groups       *groups
 	tracker      problem.Tracker // of what the heartbeats report
+
+	mu     sync.Mutex
+	topics map[string]*served // guarded by mu
 
 	requests requests
 	moving   reshard.Step // shared by all topics, as is sweeps
@@ -111,9 +125,10 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Moving == nil {
 		cfg.Moving = cfg.Store
 	}
-	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes),
+	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: window.NewBudget(cfg.Settings.InFlightBytes),
 		tracer: tracing.NewTracer(cfg.TracerProvider),
-		moving: reshard.NewStep(), sweeps: make(chan struct{}), quiet: defaultQuiet, routers: router.New(cfg.Store)}
+		moving: reshard.NewStep(), sweeps: make(chan struct{}), quiet: defaultQuiet, routers: router.New(cfg.Store),
+		topics: map[string]*served{}}
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
@@ -124,35 +139,31 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
-		Advice: adviceOnRedis,
+		Advice: adviceOnRedis, Pace: func() time.Duration { return notePace(len(s.all())) },
 	})
-	s.listener = s.store.NewListener()
+	s.listener, s.convoy = s.store.NewListener(), s.store.NewConvoy()
 	s.holds = &holds{store: s.store, tell: s.holdTopics}
-	s.durability = &durability{store: s.store, metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
-	s.clock = &clock{store: s.store, metrics: s.metrics, log: cfg.Log, every: clockInterval}
-	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members,
-		recorded: map[string]string{}}
+	s.durability = &durability{registry: s.store.Registry(), metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
+	s.clock = &clock{registry: s.store.Registry(), metrics: s.metrics, log: cfg.Log, every: clockInterval}
 	s.sleepers = &sleepers{store: s.store, live: func() int { return s.heartbeat.State().Live }, every: netInterval,
 		known: wake.NewSignal(), log: cfg.Log}
-	s.reloader = newReloader(s, s.sources, s.store, s.metrics, cfg.Log)
-	s.sleepers.topics = s.reloader.all
-	s.identity = &identity{store: s.store, fleet: cfg.Settings.Redis.Prefix, lost: s.reloader.keepAgain, log: cfg.Log,
+	s.groups = &groups{log: cfg.Log, every: groupsInterval}
+	s.sleepers.topics, s.groups.topics = s.all, s.all
+	s.identity = &identity{registry: s.store.Registry(), fleet: cfg.Settings.Redis.Prefix, lost: s.keepAgain, log: cfg.Log,
 		every: identityInterval}
+	reload := documents.Config{Source: cfg.Source, SourceName: cfg.SourceName, Store: s.store, Instance: cfg.Instance,
+		Fleet: s.members, Serve: s.serve, Retire: s.retire, Placement: s.placement, Metrics: s.metrics, Log: cfg.Log}
 	if cfg.Register != nil {
-		s.identity.kept = cfg.Register
-		s.registration = &registration{
-			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
-			back: wake.NewSignal(), notes: make(chan note, 1),
-			fleet: s.members,
-		}
+		s.identity.kept, reload.Register = cfg.Register, cfg.Register
 	}
+	s.documents = documents.New(reload)
 	return s, errors.Join(s.observe(), telemetry.AddProblems(s.cfg.Registry, s.measured))
 }
 
 // connect prepares the connections to RabbitMQ: one to publish due tasks and answers on,
 // one for the intakes.
 func (s *Scanner) connect() (err error) {
-	urls, secure, err := s.cfg.Settings.RabbitMQ.Fresh(s.cfg.Log)
+	urls, secure, err := connect.RabbitMQ(s.cfg.Settings.RabbitMQ, s.cfg.Log)
 	if err != nil {
 		return err
 	}
@@ -165,7 +176,7 @@ func (s *Scanner) connect() (err error) {
 		return err
 	}
 	c.Receives, c.Name, c.Log = true, c.Name+" intake", s.cfg.Log.With("connection", "intake")
-	s.inbound = &inbound{}
+	s.inbound = &inbound{budget: s.budget}
 	s.inbound.connection, err = forward.New(c)
 	return err
 }
@@ -198,19 +209,15 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.support.Go(func() error { s.sleepers.watch(working); return nil })
 	s.support.Go(func() error { s.sleepers.wake(working); return nil })
 	s.support.Go(func() error { s.giveTurns(working); return nil })
-	s.support.Go(func() error { s.reloader.follow(working); return nil })
+	s.support.Go(func() error { s.groups.watch(working); return nil })
+	s.support.Go(func() error { s.documents.Follow(working); return nil })
 	s.support.Go(func() error { s.durability.watch(working); return nil })
 	s.support.Go(func() error { s.identity.watch(working); return nil })
 	s.support.Go(func() error { s.clock.watch(working); return nil })
 	s.support.Go(func() error { s.certificates.watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin",
 		s.admin.Addr())
-	watching.Go(func() error { return s.reloader.watch(working) })
-	if s.registration != nil {
-		watching.Go(func() error { s.registration.announce(working, s.admin.Addr()); return nil })
-		watching.Go(func() error { s.registration.write(working); return nil })
-		watching.Go(func() error { s.registration.sweep(working); return nil })
-	}
+	watching.Go(func() error { return s.documents.Watch(working, s.admin.Addr()) })
 	<-working.Done()
 	s.stopping.Store(true)
 	s.log.InfoContext(ctx, "scanner stops: settling what is in flight", "timeout", s.cfg.Settings.ShutdownTimeout)
@@ -224,8 +231,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 }
 
 // sweepPause is the least time between two looks for a topic's orphaned tasks. All topics want
-// one when a scanner starts, and in a Redis Cluster each takes some 4,000 commands.
-const sweepPause = 100 * time.Millisecond
+// one when a scanner starts. Each takes a ms of Redis's time, and in a Redis Cluster some 4,000
+// commands.
+const sweepPause = 400 * time.Millisecond
 
 // giveTurns lets one topic after another look for orphaned tasks, until ctx ends.
 func (s *Scanner) giveTurns(ctx context.Context) {
@@ -235,13 +243,6 @@ func (s *Scanner) giveTurns(ctx context.Context) {
 		case s.sweeps <- struct{}{}:
 			retry.Sleep(ctx, sweepPause)
 		}
-	}
-}
-
-// report notes in Consul which documents are in force.
-func (s *Scanner) report(index uint64, errs, documents map[string]string) {
-	if s.registration != nil {
-		s.registration.report(index, errs, documents)
 	}
 }
 
@@ -279,55 +280,42 @@ func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error 
 	defer cancel()
 	err := watching.Wait()
 	var draining errgroup.Group
-	for _, v := range s.reloader.all() {
+	for _, v := range s.all() {
 		draining.Go(func() error { return v.shutDown(ctx, rest) })
 	}
 	err = errors.Join(err, draining.Wait())
-	if s.registration != nil {
-		s.registration.leave(ctx, s.admin.Addr(), rest)
-	}
+	s.convoy.Wait()
+	s.documents.Leave(ctx, s.admin.Addr(), rest)
 	return err
 }
 
-// retire ends a topic that is no longer served, in the background.
-func (s *Scanner) retire(v *served) {
-	s.support.Go(func() error {
-		ctx, cancel := s.serving()
-		defer cancel()
-		return s.endTopic(ctx, v)
-	})
-}
-
-// endTopic ends a topic. It waits for what is in flight, as long as that takes. Then it
-// closes the channel, so that nothing that the operator deletes is declared again.
-func (s *Scanner) endTopic(ctx context.Context, v *served) error {
-	err := v.shutDown(ctx, 0)
-	v.end()
-	v.background.Wait()
-	v.topic.window.close()
-	s.reloader.forget(v.topic.name)
-	return err
+// notePace returns how often a scanner with this number of topics reports about itself. A note
+// looks at each topic, also at those that sleep.
+func notePace(topics int) time.Duration {
+	return min(time.Duration(topics)*2*time.Millisecond, 5*time.Second)
 }
 
 // describe returns what this member reports about itself to the others.
 func (s *Scanner) describe() balance.Member {
 	host, _ := os.Hostname()
-	index, errs, _ := s.reloader.state()
+	docs := s.documents.State()
 	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
-		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.sources.own, Refused: s.sources.why(),
-		Documents: s.reloader.documents(), Errors: errs, Blocked: map[string]string{}, Format: config.Format,
-		Problems: s.tracker.Track(time.Now().UTC(), s.problems()),
+		Admin: s.admin.Addr(), Applied: docs.Applied, Away: docs.Away, Source: s.cfg.SourceName, Refused: docs.Refused,
+		Documents: s.documents.Hash(), Errors: docs.Errors, Blocked: map[string]string{}, Format: config.Format(),
+		Problems: s.tracker.Track(time.Now().UTC(), s.problems()), Topics: map[string]balance.TopicNote{},
 	}
 	m.SayAsTexts(s.durability.warnings())
-	for _, v := range s.reloader.all() {
+	for _, v := range s.all() {
 		if v.topic.routing.applying() {
 			m.Applying = append(m.Applying, v.topic.name)
 		} else if kind := v.topic.blocked(); kind != "" {
 			m.Blocked[v.topic.name] = kind
 		}
+		if n := v.topic.topicNote(); !n.IsZero() { // else there is nothing to report
+			m.Topics[v.topic.name] = n
+		}
 	}
-	m.Topics = s.reloader.notes()
 	return m
 }
 

@@ -24,7 +24,6 @@ import (
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // door is a proxy to a server that may stop answering: then it takes what a client sends
@@ -93,7 +92,7 @@ func (d *door) carry(to, from net.Conn) {
 func (d *door) standStill(t *testing.T) {
 	t.Helper()
 	d.still.Store(true)
-	wait.For(t, "a client to send something", func() bool { return d.taken.Load() > 0 })
+	check.Until(t, "a client to send something", func() bool { return d.taken.Load() > 0 })
 }
 
 // fixed is a source with one topic that never changes.
@@ -149,7 +148,7 @@ func newFleet(t *testing.T) *fleet {
 // client returns a client whose calls end only with their contexts, or when it is closed.
 func (f *fleet) client(addr string) redis.UniversalClient {
 	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = wait.Hang, time.Hour, time.Hour
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = check.Hang, time.Hour, time.Hour
 	options.ContextTimeoutEnabled = true
 	rdb := redis.NewUniversalClient(options)
 	f.t.Cleanup(func() { _ = rdb.Close() })
@@ -174,7 +173,7 @@ func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (st
 	check.OK(f.t, err)
 	ctx, stop := context.WithCancel(f.t.Context())
 	done := make(chan struct{})
-	f.t.Cleanup(func() { stop(); wait.Closed(f.t, name+" to end", done) })
+	f.t.Cleanup(func() { stop(); check.Closed(f.t, name+" to end", done) })
 	go func() {
 		defer close(done)
 		if err := s.Run(ctx); err != nil {
@@ -187,7 +186,7 @@ func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (st
 // schedule stores a task that is due.
 func (f *fleet) schedule(id string) {
 	f.t.Helper()
-	wait.For(f.t, "the topic to be made", func() bool {
+	check.Until(f.t, "the topic to be made", func() bool {
 		_, err := f.topic.Placement(f.t.Context())
 		return err == nil
 	})
@@ -200,7 +199,7 @@ func (f *fleet) arrives(id string) {
 	if f.arrived == nil {
 		f.consume()
 	}
-	for wait.Receive(f.t, "task "+id, f.arrived).MessageId != id {
+	for check.Receive(f.t, "task "+id, f.arrived).MessageId != id {
 	}
 }
 
@@ -227,7 +226,7 @@ func TestAScannerStopsWhileRedisStandsStill(t *testing.T) {
 	f.arrives("a")
 	door.standStill(t)
 	stop()
-	wait.Closed(t, "the scanner to end", ended)
+	check.Closed(t, "the scanner to end", ended)
 	f.start("second", f.redis, f.broker, stopWithin)
 	f.schedule("b")
 	f.arrives("b")
@@ -245,7 +244,7 @@ func TestAScannerStopsWhileRabbitMQStandsStill(t *testing.T) {
 	f.schedule("b")
 	door.standStill(t)
 	stop()
-	wait.Closed(t, "the scanner to end", ended)
+	check.Closed(t, "the scanner to end", ended)
 	f.start("second", f.redis, f.broker, stopWithin)
 	f.arrives("b")
 }
@@ -286,17 +285,17 @@ func TestAMemberThatLeftStaysAway(t *testing.T) {
 	f := newFleet(t)
 	h := &held{fleet: f.prefix + ":fleet", begun: make(chan struct{}, 1), left: make(chan struct{})}
 	f.hook = h.around
-	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
+	stop, ended := f.start("first", f.redis, f.broker, check.Hang)
 	fleet := func() []balance.Member {
 		members, err := balance.Members(t.Context(), f.topic.Store())
 		check.OK(t, err)
 		return members
 	}
-	wait.For(t, "the member to be in the fleet", func() bool { return len(fleet()) == 1 })
+	check.Until(t, "the member to be in the fleet", func() bool { return len(fleet()) == 1 })
 	h.hold.Store(true)
-	wait.Receive(t, "a heartbeat", h.begun)
+	check.Receive(t, "a heartbeat", h.begun)
 	stop()
-	wait.Closed(t, "the scanner to end", ended)
+	check.Closed(t, "the scanner to end", ended)
 	if members := fleet(); len(members) > 0 {
 		t.Errorf("%v is in the fleet", members)
 	}

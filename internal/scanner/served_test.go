@@ -1,35 +1,212 @@
 package scanner
 
 import (
-	"net"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/admin"
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/faults"
 )
 
-// TestATopicIsServedOnceRedisAnswered: before that the log doesn't say that it is served.
-func TestATopicIsServedOnceRedisAnswered(t *testing.T) {
+func TestOnlyAnotherShardCountIsDesiredAgain(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
-	_ = closed.Close()
-	away := newLoneOn(t, closed.Addr().String(), "nowhere", map[string]string{"orders": declaring("orders")}, nil)
-	away.run()
-	wait.For(t, "the scanner to miss Redis", func() bool {
-		return away.served("orders") != nil &&
-			len(away.said.of("redis does not serve")) > 0
-	})
-	if lines := away.said.of("topic served"); len(lines) > 0 {
-		t.Errorf("without Redis it says %q", lines)
+	orders := newUnconnected(t).newTopic(config.ParseDocument("orders", []byte("{shards: 2}"), 1))
+	for _, c := range []struct {
+		document string
+		desired  uint64
+	}{{"{shards: 2, rate: 5}", 1}, {"{shards: 3, rate: 5}", 2}} {
+		changed := orders.inForce.changed.Next()
+		orders.apply(config.ParseDocument("orders", []byte(c.document), 2))
+		check.Closed(t, "the change to be known", changed)
+		if n := orders.inForce.desired.Load(); n != c.desired {
+			t.Errorf("%s: %d shard counts were desired, want %d", c.document, n, c.desired)
+		}
 	}
+}
 
-	addr, prefix := servertest.Redis(t)
-	l := newLoneOn(t, addr, prefix, map[string]string{"orders": declaring("orders", "shards: 2")}, nil)
+// slowSave delays the first save of a document on its way to Redis.
+type slowSave struct {
+	first atomic.Bool
+	begun chan struct{}
+	letGo chan struct{}
+	ended atomic.Int64
+}
+
+// around delays a request.
+func (s *slowSave) around(ctx context.Context, r faults.Request) error {
+	if cmd := r.Commands[0]; cmd.Name() != "set" || !strings.Contains(fmt.Sprint(cmd.Args()...), ":document:") {
+		return r.Send(ctx)
+	}
+	if s.first.CompareAndSwap(false, true) {
+		close(s.begun)
+		<-s.letGo
+	}
+	defer s.ended.Add(1)
+	return r.Send(ctx)
+}
+
+func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "rate: 1")}, nil)
+	slow := &slowSave{begun: make(chan struct{}), letGo: make(chan struct{})}
+	faults.Around(l.rdb, slow.around)
 	l.start()
-	wait.For(t, "the log to say that the topic is served", func() bool { return len(l.said.of("topic served")) > 0 })
-	if lines := l.said.of(`msg="topic served" topic=orders shards=2 exchange=orders`); len(lines) != 1 {
-		t.Errorf("it says %q", l.said.of("topic served"))
+	check.Closed(t, "the first document to be saved", slow.begun)
+	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
+	check.Until(t, "the second to be applied", func() bool {
+		return l.served("orders").topic.inForce.settings().Rate == 2
+	})
+	close(slow.letGo)
+	check.Until(t, "two saves", func() bool { return slow.ended.Load() >= 2 })
+	doc, err := l.topic("orders").Document(t.Context())
+	l.ok(err)
+	if !strings.Contains(string(doc), "rate: 2") {
+		t.Errorf("Redis keeps %s, want the second document", doc)
+	}
+}
+
+// brokenSource reports a mistake in each of its documents.
+type brokenSource struct{ config.Source }
+
+var errBroken = errors.New("orders:1: shards: must be 1 to 4096; got 0")
+
+func (s brokenSource) Watch(ctx context.Context, apply func(config.Snapshot)) error {
+	return s.Source.Watch(ctx, func(snap config.Snapshot) {
+		snap.Documents = maps.Clone(snap.Documents)
+		for name, doc := range snap.Documents {
+			doc.Err = errBroken
+			snap.Documents[name] = doc
+		}
+		apply(snap)
+	})
+}
+
+// TestATopicWithABrokenDocumentIsNoOrphan: a scanner starts with a broken document. It
+// serves the topic with the document that Redis keeps, and reports the mistake, not a
+// missing document.
+func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")},
+		func(s config.Source) config.Source { return brokenSource{s} })
+	orders := l.topic("orders")
+	_, err := orders.Ensure(t.Context(), 2)
+	l.ok(err)
+	l.ok(orders.SaveDocument(t.Context(), []byte(declaring("orders", "shards: 2"))))
+	l.start()
+	if l.documents.Orphans() != nil {
+		t.Error("it is an orphan")
+	}
+	check.Until(t, "status to name the mistake, and nothing else", func() bool {
+		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
+		l.ok(err)
+		notes := s.Topics[0].Notes
+		if strings.Contains(fmt.Sprint(notes), "orphan") {
+			t.Fatalf("notes: %q", notes)
+		}
+		return slices.Contains(notes, errBroken.Error())
+	})
+}
+
+// remove takes a topic out of the file and out of Redis.
+func (l *lone) remove(name string, left map[string]string) {
+	l.t.Helper()
+	l.write(left)
+	_, err := admin.Removal{Topic: l.topic(name)}.Run(l.t.Context())
+	l.ok(err)
+	check.Until(l.t, "topic "+name+" to be served no more", func() bool {
+		return l.served(name) == nil && !l.exports(name)
+	})
+}
+
+func TestWhatARemovedTopicDeclaredIsNotDeclaredAgain(t *testing.T) {
+	t.Parallel()
+	witness := map[string]string{"witness": declaring("witness")}
+	l := newLone(t, map[string]string{"witness": witness["witness"], "orders": declaring("orders")}, nil)
+	l.start()
+	l.remove("orders", witness)
+	conn := l.broker()
+	ch, err := conn.Channel()
+	l.ok(err)
+	l.ok(ch.ExchangeDelete("orders", false, false))
+	for range 3 {
+		l.ok(ch.ExchangeDelete("witness", false, false))
+		l.bridge.Stop()
+		l.ok(l.bridge.Start())
+		check.Until(t, "the other topic's exchange to be declared again", func() bool { return l.declared(conn, "witness") })
+	}
+	if l.declared(conn, "orders") {
+		t.Error("the exchange of a topic that was removed is there again")
+	}
+}
+
+func TestATopicMadeAnewKeepsItsMetricsWhenTheOldOneEnds(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.start()
+	old := l.served("orders")
+	l.mu.Lock()
+	delete(l.topics, "orders")
+	l.mu.Unlock()
+	l.serve(t.Context(), *old.topic.inForce.document.Load())
+	l.ok(l.endTopic(t.Context(), old))
+	if !l.exports("orders") {
+		t.Error("the metrics of a topic that is served are not exported")
+	}
+	if _, why := old.topic.publisher.Ready(); why != "stopped" {
+		t.Errorf("the old publisher is %q, want it stopped", why)
+	}
+}
+
+func TestATopicThatItsRemovalBringsBackIsServedAgain(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.start()
+	check.Until(t, "the document to be kept", func() bool {
+		doc, err := l.topic("orders").Document(t.Context())
+		l.ok(err)
+		return doc != nil
+	})
+	l.write(nil)
+	p, err := l.topic("orders").Placement(t.Context())
+	l.ok(err)
+	removed, err := l.topic("orders").Remove(t.Context(), p)
+	l.ok(err)
+	check.Until(t, "the topic to be served no more", func() bool { return removed && l.served("orders") == nil })
+	_, err = l.topic("orders").Ensure(t.Context(), p.Shards)
+	l.ok(err)
+	check.Until(t, "the topic to be served", func() bool { return l.served("orders") != nil })
+}
+
+// TestASourceThatIsAwayIsNoMistake: the log says once, as a warning without a topic, that
+// the source can't be read. It says once that it can be read again.
+func TestASourceThatIsAwayIsNoMistake(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.start()
+	l.ok(os.Rename(l.path, l.path+".away"))
+	const away, back = "the source of topics can't be read, the last good settings stay in force", "the source of " +
+		"topics can be read again"
+	check.Until(t, "the log to say that the source is away", func() bool { return len(l.said.Lines(away)) > 0 })
+	check.Until(t, "the heartbeat to say so", func() bool {
+		members, err := l.members(t.Context())
+		return err == nil && len(members) == 1 && members[0].Away && members[0].Errors[""] != ""
+	})
+	if s := l.status(); len(s.Notes) > 0 {
+		t.Errorf("notes: %q", s.Notes)
+	}
+	l.ok(os.Rename(l.path+".away", l.path))
+	check.Until(t, "the log to say that the source is back", func() bool { return len(l.said.Lines(back)) > 0 })
+	if lines := l.said.Lines(away); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
+		len(l.said.Lines(`topic=""`)) > 0 {
+		t.Errorf("logged %q and %q", lines, l.said.Lines(`topic=""`))
 	}
 }

@@ -34,6 +34,8 @@ const (
 	aheadLeast = 2 * time.Second
 	// sleepingPace is how often the placement of a sleeping topic is read.
 	sleepingPace = 30 * time.Second
+	// awakePace is the same of a topic that is awake. It also reads it with each draw.
+	awakePace = 5 * time.Second
 	// sleepTimeout bounds the calls of one look.
 	sleepTimeout = 4 * time.Second
 )
@@ -168,7 +170,7 @@ func (t *topic) wake() {
 
 // hear notes that a task with this score became the earliest of a shard.
 func (t *topic) hear(shard int, score int64) {
-	t.waiters.notify(shard, score)
+	t.poller.Hear(shard, score)
 	t.sleep.mu.Lock()
 	t.sleep.next, t.sleep.heard = min(t.sleep.next, score), min(t.sleep.heard, score)
 	t.sleep.mu.Unlock()
@@ -187,10 +189,14 @@ func (t *topic) wakeIfDue() {
 
 // pace returns how often the topic's placement is read, if no message says that it changed.
 func (t *topic) pace() time.Duration {
-	if p, _ := t.resharder.Known(); p.Epoch > 0 && t.asleep() {
+	p, _ := t.resharder.Known()
+	switch {
+	case p.Epoch == 0 || p.Phase != shard.Stable:
+		return reshard.Interval
+	case t.asleep():
 		return sleepingPace
 	}
-	return reshard.Interval
+	return awakePace
 }
 
 // soon reports whether a topic with a task that is due then must be awake.

@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // drowsy is a scanner whose topic falls asleep soon.
@@ -29,7 +28,7 @@ func drowsy(t *testing.T) *lone {
 func (l *lone) sleeps() *topic {
 	l.t.Helper()
 	orders := l.served("orders").topic
-	wait.For(l.t, "the topic to sleep", func() bool { return orders.asleep() && l.value("duefleet_workers") == 0 })
+	check.Until(l.t, "the topic to sleep", func() bool { return orders.asleep() && l.value("duefleet_workers") == 0 })
 	return orders
 }
 
@@ -82,7 +81,7 @@ func TestATopicThatStartsAsleepWakes(t *testing.T) {
 			l.start()
 			orders := l.served("orders").topic
 			if before == 0 {
-				wait.For(t, "the first look", orders.looked)
+				check.Until(t, "the first look", orders.looked)
 				check.Equal(t, "asleep", orders.asleep(), true)
 			}
 			l.forwards(4 * before)
@@ -112,7 +111,7 @@ func TestATopicThatHearsNothingDoesNotSleep(t *testing.T) {
 	l.startsAsleep()
 	l.quiet = 50 * time.Millisecond
 	l.start()
-	wait.For(t, "the topic to poll", func() bool { return l.value("duefleet_workers") > 0 })
+	check.Until(t, "the topic to poll", func() bool { return l.value("duefleet_workers") > 0 })
 }
 
 // TestABrokenSubscriptionMakesASleepingTopicLook: the message about a task is lost with it.
@@ -122,10 +121,10 @@ func TestABrokenSubscriptionMakesASleepingTopicLook(t *testing.T) {
 	orders := l.sleeps()
 	before, _ := orders.listening.Heard()
 	l.later(time.Hour)
-	wait.For(t, "the task to be heard of", func() bool { return l.knows(orders) })
+	check.Until(t, "the task to be heard of", func() bool { return l.knows(orders) })
 	l.forgets(orders)
 	l.ok(l.rdb.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
-	wait.For(t, "the topic to look again", func() bool {
+	check.Until(t, "the topic to look again", func() bool {
 		now, _ := orders.listening.Heard()
 		return now != before && l.knows(orders)
 	})

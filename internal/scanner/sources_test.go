@@ -13,43 +13,16 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
-
-// TestWhoMayTakeATopic: files take nothing from other scanners that live, and nothing
-// from Consul at all. Consul waits until the last scanner with a file is gone.
-func TestWhoMayTakeATopic(t *testing.T) {
-	t.Parallel()
-	const consul, other, older = "consul:duefleet", "consul:other", ""
-	for _, c := range []struct {
-		source, recorded string
-		others           []string
-		may              bool
-	}{
-		{config.FileSource, "", nil, true},
-		{config.FileSource, "", []string{config.FileSource}, true},
-		{config.FileSource, "", []string{consul}, false},
-		{config.FileSource, "", []string{config.FileSource, older}, false},
-		{config.FileSource, consul, nil, false},
-		{consul, "", []string{config.FileSource, older}, true},
-		{consul, config.FileSource, nil, true},
-		{consul, config.FileSource, []string{consul, older}, true},
-		{consul, config.FileSource, []string{consul, config.FileSource}, false},
-		{consul, other, nil, false},
-	} {
-		var others []balance.Member
-		for _, source := range c.others {
-			others = append(others, balance.Member{Source: source})
-		}
-		if got := mayTake(c.source, c.recorded, others); got != c.may {
-			t.Errorf("%s takes from %q beside %q: %v, want %v", c.source, c.recorded, c.others, got, c.may)
-		}
-	}
-}
 
 // of makes the scanner take its topics from a source with that name.
 func (l *lone) of(source string) *lone {
-	l.sources.own = source
+	l.t.Helper()
+	cfg, err := l.cfg, error(nil)
+	cfg.SourceName, cfg.Registry = source, nil
+	l.Scanner, err = New(cfg)
+	l.ok(err)
 	return l
 }
 
@@ -69,8 +42,8 @@ func (l *lone) lives(instance, source string) (dies func()) {
 	note, err := json.Marshal(balance.Member{Instance: instance, Source: source})
 	l.ok(err)
 	beat := func() {
-		_, err := l.store.Heartbeat(l.t.Context(), instance, time.Hour, time.Hour)
-		_, described := l.store.Describe(l.t.Context(), instance, note)
+		_, err := l.store.Registry().Heartbeat(l.t.Context(), instance, time.Hour, time.Hour)
+		_, described := l.store.Registry().Describe(l.t.Context(), instance, note)
 		if err := errors.Join(err, described); err != nil {
 			l.t.Error(err)
 		}
@@ -92,7 +65,7 @@ func (l *lone) lives(instance, source string) (dies func()) {
 	return func() {
 		close(ended)
 		<-gone
-		l.ok(l.store.Leave(l.t.Context(), instance))
+		l.ok(l.store.Registry().Leave(l.t.Context(), instance))
 	}
 }
 
@@ -107,7 +80,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	l.start()
 	const told = "takes its settings from file, but the fleet takes topics orders from consul:duefleet"
 	var s admin.Status
-	wait.For(t, "status to report the scanner with a file", func() bool {
+	check.Until(t, "status to report the scanner with a file", func() bool {
 		var err error
 		s, err = admin.ReadStatus(t.Context(), l.store, "")
 		return err == nil && len(s.Fleet) == 1 && strings.Contains(s.Fleet[0].Refused, told)
@@ -122,7 +95,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	if r := l.ownSource(); r.OK || !strings.Contains(r.Detail, told) {
 		t.Errorf("/readyz: %+v", r)
 	}
-	if lines := l.said.of(told); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
+	if lines := l.said.Lines(told); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("logged %q", lines)
 	}
 	if in := l.served("orders").topic.inForce.settings(); in.Exchange != "orders" || in.Shards != 3 {
@@ -130,7 +103,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	}
 	paused := declaring("orders", "shards: 3", "paused: true")
 	l.ok(l.topic("orders").KeepDocument(t.Context(), "consul:duefleet", []byte(paused)))
-	wait.For(t, "the scanner to follow the fleet's document",
+	check.Until(t, "the scanner to follow the fleet's document",
 		func() bool { return l.served("orders").topic.inForce.settings().Paused })
 	p, err := l.topic("orders").Placement(t.Context())
 	l.ok(err)
@@ -140,9 +113,9 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 		t.Errorf("placement %s, document %q", p, raw)
 	}
 	l.ok(l.rdb.Del(t.Context(), l.sourceKey()).Err()) // as an operator does to switch sources
-	wait.For(t, "the scanner to apply its own document",
+	check.Until(t, "the scanner to apply its own document",
 		func() bool { return l.served("orders").topic.inForce.settings().Shards == 8 })
-	wait.For(t, "status to be content", func() bool {
+	check.Until(t, "status to be content", func() bool {
 		return l.ownSource().OK &&
 			l.status().Source == config.FileSource
 	})
@@ -162,16 +135,16 @@ func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 	if in := l.served("orders").topic.inForce.settings(); in.Shards != 3 {
 		t.Errorf("M %d while a scanner with a file lives", in.Shards)
 	}
-	if r := l.reloader.topicsMade(); !r.OK {
+	if r := l.topicsMade(); !r.OK {
 		t.Error(r.Detail)
 	}
 	dies()
-	wait.For(t, "the change to what Consul says", func() bool {
+	check.Until(t, "the change to what Consul says", func() bool {
 		s := l.status()
 		return s.Shards == 4 &&
 			s.Source == "consul:duefleet"
 	})
-	wait.For(t, "the document in Redis", func() bool {
+	check.Until(t, "the document in Redis", func() bool {
 		raw, err := l.topic("orders").Document(t.Context())
 		return err == nil && strings.Contains(string(raw), "shards: 4")
 	})
@@ -184,7 +157,7 @@ func TestASourceThatCannotBeReadHoldsNothingUp(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2")}, nil).of(config.FileSource)
 	l.ok(l.rdb.HSet(t.Context(), l.sourceKey(), "of", "another type").Err())
 	l.start()
-	if lines := l.said.of("the recorded sources of topics can't be read"); len(lines) != 1 ||
+	if lines := l.said.Lines("the recorded sources of topics can't be read"); len(lines) != 1 ||
 		!strings.Contains(lines[0], "WRONGTYPE") {
 		t.Errorf("logged %q", lines)
 	}

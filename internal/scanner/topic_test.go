@@ -11,11 +11,9 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
-
-	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // onTopic runs a scanner whose topic has one shard and some other settings.
@@ -29,18 +27,18 @@ func onTopic(t *testing.T, settings ...string) *lone {
 // one returns the document of a topic with one shard.
 func one(settings ...string) string { return declaring("orders", append(settings, "shards: 1")...) }
 
-// change puts other settings in force. It returns when no worker uses the old ones.
+// change puts other settings in force. It returns when nothing uses the old ones.
 func (l *lone) change(settings ...string) {
 	l.t.Helper()
 	l.apply(settings...)
 	l.ticks()
 }
 
-// ticks returns when each worker has begun and ended a tick.
+// ticks returns when a tick has begun and ended.
 func (l *lone) ticks() {
 	l.t.Helper()
-	ended := l.value("duefleet_ticks_total") + 3*l.value("duefleet_workers")
-	wait.For(l.t, "every worker to end its tick", func() bool { return l.value("duefleet_ticks_total") >= ended })
+	before := l.ended()
+	check.Until(l.t, "a tick to begin and end", func() bool { return l.ended() >= before+3 })
 }
 
 // apply puts other settings in force.
@@ -48,7 +46,7 @@ func (l *lone) apply(settings ...string) {
 	l.t.Helper()
 	before := l.served("orders").topic.inForce.settings()
 	l.write(map[string]string{"orders": one(settings...)})
-	wait.For(l.t, "the settings to be applied",
+	check.Until(l.t, "the settings to be applied",
 		func() bool { return l.served("orders").topic.inForce.settings() != before })
 }
 
@@ -87,77 +85,42 @@ func (l *lone) value(name string) (total float64) {
 	return total
 }
 
-// polling runs a worker with this number in a tick of an hour. It returns a channel
-// that is closed when the worker leaves its shards. Without shards the worker polls shard
-// 0.
-func (l *lone) polling(index int, shards ...int) <-chan struct{} {
-	l.t.Helper()
-	orders := l.served("orders").topic
-	p, _ := orders.resharder.Known()
-	w := orders.newWorker(index)
-	w.name = fmt.Sprint("polling/", index)
-	ctx, cancel := context.WithCancel(context.Background())
-	left := make(chan struct{})
-	go func() {
-		defer close(left)
-		w.alarm = wake.NewAlarm()
-		defer w.alarm.Close()
-		defer w.calls.running.Wait()
-		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.inForce.settings().Tick, orders.scanned()},
-			time.Now().Add(time.Hour))
-	}()
-	l.t.Cleanup(func() {
-		cancel()
-		<-left
-	})
-	return left
-}
+// ended returns how many ticks have ended.
+func (l *lone) ended() int { return int(l.value("duefleet_ticks_total")) }
 
 func TestATickIsAppliedInTheMiddleOfOne(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 1m")
-	left := l.polling(0)
 	seconds := 40
-	wait.For(t, "the tick to end", func() bool {
-		select {
-		case <-left:
+	check.Until(t, "the tick to end", func() bool {
+		if l.ended() > 0 {
 			return true
-		default: // the first change may have come before the tick began
-			seconds = 90 - seconds
-			l.apply(fmt.Sprintf("tick: %ds", seconds))
-			return false
 		}
+		seconds = 90 - seconds // the first change may have come before the tick began
+		l.apply(fmt.Sprintf("tick: %ds", seconds))
+		return false
 	})
 }
 
-func TestFewerWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
-	t.Parallel()
-	l := onTopic(t, "tick: 1m", "workers: 3")
-	stays, leaves := l.polling(0), l.polling(2)
-	l.apply("tick: 1m", "workers: 2")
-	wait.Closed(t, "the third worker to leave", leaves)
-	select {
-	case <-stays:
-		t.Error("the first worker left, too")
-	default:
-	}
-}
-
-// TestAWorkerThatOthersReplaceEndsItsTick: the others draw its shards only then.
-func TestAWorkerThatOthersReplaceEndsItsTick(t *testing.T) {
+// TestATickGoesOnWhenItsShardsAreOthersToo: the others draw its shards only when it is over. But
+// it ends at once when the settings want another number of workers.
+func TestATickGoesOnWhenItsShardsAreOthersToo(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 1m")
-	beyond := l.polling(7) // one shard takes two workers
-	l.apply("tick: 1m", "batch: 3")
 	l.put(1)
-	wait.For(t, "the task to be delivered", l.empty)
-	select {
-	case <-beyond:
-		t.Error("a worker beyond the number that is needed left in the middle of its tick")
-	default:
+	check.Until(t, "the task to be delivered", l.empty)
+	before := l.ended()
+	_, err := l.store.Registry().Heartbeat(t.Context(), "another", time.Hour, 2*time.Hour)
+	l.ok(err)
+	l.apply("tick: 1m", "batch: 3")
+	check.Until(t, "the other scanner to be heard of", func() bool { return l.heartbeat.State().Live == 2 })
+	l.put(1)
+	check.Until(t, "the task to be delivered", l.empty)
+	if n := l.ended() - before; n != 0 {
+		t.Errorf("%d ticks ended because another scanner joined", n)
 	}
 	l.apply("tick: 1m", "workers: 2")
-	wait.Closed(t, "a worker that the settings don't want to leave", beyond)
+	check.Until(t, "the tick to end", func() bool { return l.ended() > before })
 }
 
 func TestWorkersAreAppliedLive(t *testing.T) {
@@ -165,7 +128,7 @@ func TestWorkersAreAppliedLive(t *testing.T) {
 	l := onTopic(t, "tick: 20ms", "workers: 1")
 	for _, n := range []int{5, 2} {
 		l.apply("tick: 20ms", fmt.Sprint("workers: ", n))
-		wait.For(t, fmt.Sprint(n, " workers"), func() bool { return l.value("duefleet_workers") == float64(n) })
+		check.Until(t, fmt.Sprint(n, " workers"), func() bool { return l.value("duefleet_workers") == float64(n) })
 	}
 }
 
@@ -176,7 +139,7 @@ func TestABatchIsAppliedLive(t *testing.T) {
 	l.apply("tick: 1m", "batch: 3") // so that few claims are empty
 	claims := l.value("duefleet_claim_seconds")
 	l.put(300)
-	wait.For(t, "all to be delivered", l.empty)
+	check.Until(t, "all to be delivered", l.empty)
 	if n := l.value("duefleet_claim_seconds") - claims; n < 100 {
 		t.Errorf("%v claims for 300 tasks, want 100 at least with batches of 3", n)
 	}
@@ -233,7 +196,7 @@ func TestAWindowIsAppliedLive(t *testing.T) {
 	l, looking := lookingOn(t, "tick: 20ms")
 	l.change("tick: 20ms", "window: 2")
 	l.put(300)
-	wait.For(t, "all to be delivered", l.empty)
+	check.Until(t, "all to be delivered", l.empty)
 	if most, _ := looking.seen(); most < 1 || most > 4 {
 		t.Errorf("%d tasks were in flight at a time, want 1 to 4", most)
 	}
@@ -244,7 +207,7 @@ func TestALeaseIsAppliedLive(t *testing.T) {
 	l, looking := lookingOn(t, "tick: 20ms", "lease: 30s")
 	l.change("tick: 20ms", "lease: 1h")
 	l.put(300)
-	wait.For(t, "all to be delivered", l.empty)
+	check.Until(t, "all to be delivered", l.empty)
 	if _, until := looking.seen(); until < 30*time.Minute {
 		t.Errorf("leases of %s, want an hour", until)
 	}
@@ -256,7 +219,7 @@ func TestARateIsAppliedLive(t *testing.T) {
 	l.change("tick: 20ms", "rate: 50")
 	before := l.stats().Now
 	l.put(100)
-	wait.For(t, "all to be delivered", l.empty)
+	check.Until(t, "all to be delivered", l.empty)
 	if took := l.stats().Now.Sub(before); took < 1900*time.Millisecond {
 		t.Errorf("100 tasks took %s, want 2s at 50 a second, but for a burst of 2", took)
 	}
@@ -283,13 +246,13 @@ func TestAThousandParkedTasksWriteFewLines(t *testing.T) {
 	l.ok(ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
 	l.start()
 	l.put(n)
-	wait.Count(t, "parked tasks", n, func() int { return int(l.stats().Parked) })
+	check.Count(t, "parked tasks", n, func() int { return int(l.stats().Parked) })
 	for _, text := range []string{"task parked", "level=ERROR", "level=WARN"} {
-		if lines := l.said.of(text); len(lines) > n/100 {
+		if lines := l.said.Lines(text); len(lines) > n/100 {
 			t.Errorf("%d lines with %q, as in %s", len(lines), text, lines[0])
 		}
 	}
-	if lines := l.said.of("task parked"); len(lines) == 0 {
+	if lines := l.said.Lines("task parked"); len(lines) == 0 {
 		t.Error("none of them is named")
 	}
 }
@@ -310,7 +273,7 @@ func retrying(t *testing.T) *lone {
 	l.ok(ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
 	l.start()
 	l.put(1)
-	wait.Count(t, "attempts", 2, l.attempts)
+	check.Count(t, "attempts", 2, l.attempts)
 	return l
 }
 
@@ -318,7 +281,7 @@ func TestMaxAttemptsAreAppliedLive(t *testing.T) {
 	t.Parallel()
 	l := retrying(t)
 	l.write(unroutable("max_attempts: 2, backoff: {min: 50ms, max: 50ms}"))
-	wait.Progress(t, "the task to be parked", l.attempts, func() bool { return l.stats().Parked == 1 })
+	check.Progress(t, "the task to be parked", l.attempts, func() bool { return l.stats().Parked == 1 })
 	if n := l.attempts(); n >= 1000 {
 		t.Errorf("parked after %d attempts, as many as were allowed before", n)
 	}
@@ -328,7 +291,7 @@ func TestABackoffIsAppliedLive(t *testing.T) {
 	t.Parallel()
 	l := retrying(t)
 	l.write(unroutable("max_attempts: 1000, backoff: {min: 24h, max: 24h}"))
-	wait.Progress(t, "the task to rest for long", l.attempts, func() bool {
+	check.Progress(t, "the task to rest for long", l.attempts, func() bool {
 		s := l.stats()
 		return s.Oldest.Sub(s.Now) > time.Hour
 	})

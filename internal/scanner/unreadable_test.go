@@ -12,7 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/ratelog"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestTasksOfANewerFormatAreCounted: a scanner that was rolled back sets them aside, a
@@ -21,7 +21,7 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 1")}, nil)
 	l.start()
-	wait.For(t, "the topic", func() bool {
+	check.Until(t, "the topic", func() bool {
 		known, err := l.store.Topics(t.Context())
 		return err == nil && len(known) == 1 && l.status().Epoch > 0
 	})
@@ -31,11 +31,11 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	key := func(kind string) string { return strings.Replace(at.Wake(), ":wake:", ":"+kind+":", 1) }
 	for i := range 3 {
 		id := fmt.Sprint("new-", i)
-		l.ok(l.rdb.HSet(t.Context(), key("task"), id, "@, a format of the future").Err()) // its first byte is 4 x 16
+		l.ok(l.rdb.HSet(t.Context(), key("task"), id, "P, a format of the future").Err()) // its first byte is 5 x 16
 		l.ok(l.rdb.ZAdd(t.Context(), key("due"), redis.Z{Member: id, Score: float64(now)}).Err())
 	}
 	var s admin.TopicStatus
-	wait.For(t, "status to count them", func() bool { s = l.status(); return s.UnreadableTasks == 3 })
+	check.Until(t, "status to count them", func() bool { s = l.status(); return s.UnreadableTasks == 3 })
 	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "3 tasks") ||
 		!strings.Contains(notes, "upgrade the scanners again") {
 		t.Errorf("notes: %s", notes)
@@ -43,7 +43,7 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	if s.Oldest.IsZero() || s.Oldest.After(time.Now()) || s.PerShard[0].Oldest.After(time.Now()) {
 		t.Errorf("the oldest is due at %s, of the shard at %s: in the future", s.Oldest, s.PerShard[0].Oldest)
 	}
-	wait.For(t, "the metric", func() bool { return l.value("duefleet_unreadable_tasks") == 3 })
+	check.Until(t, "the metric", func() bool { return l.value("duefleet_unreadable_tasks") == 3 })
 }
 
 // TestAnUnreadableTaskCountsOnce: although a scanner meets it once a minute, until it is

@@ -220,7 +220,7 @@ func (c *sandbox) earlier(name string, keys []string, args ...any) (any, error) 
 	c.t.Helper()
 	text, err := Script(name)
 	c.ok(err)
-	const now, before = "first < 4 * FORMAT", "first < 2 * FORMAT"
+	const now, before = "first < 5 * FORMAT", "first < 2 * FORMAT"
 	if !strings.Contains(text, now) {
 		c.t.Fatalf("script %s has no %q", name, now)
 	}

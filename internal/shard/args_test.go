@@ -63,8 +63,8 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either,
 			10: reasons, 11: ops[1:], 12: either, 13: {""},
 		}, false},
-		"delete": {all, []any{more, end, "1", "", "1", "there"},
-			map[int][]any{0: placements, 1: number, 2: either, 3: terms, 4: either}, true},
+		"delete": {all, []any{more, end, "1", "", "1", "", "there"},
+			map[int][]any{0: placements, 1: number, 2: either, 3: terms, 4: either, 5: ids[1:]}, true},
 		"begin_term": {[]string{c.placementKey()}, []any{}, nil, false},
 		"raise_term": {[]string{c.Shard(0).fence()}, []any{"5"}, map[int][]any{0: positive}, false},
 		"fence": {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"},
@@ -87,8 +87,9 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 				4: number, 5: number, 6: number}, false,
 		},
 		"stop_move": {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
-		"clear":     {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
-		"forget":    {[]string{c.placementKey(), c.documentKey(), c.rateKey(), c.sourceKey()}, []any{gone}, nil, false},
+		"clear": {append(slices.Clone(all), c.groupKey(0)), []any{gone, "0"},
+			map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
+		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey(), c.sourceKey()}, []any{gone}, nil, false},
 		"keep_document": {[]string{c.documentKey(), c.sourceKey()}, []any{"file", "", "1", "{}"},
 			map[int][]any{0: {""}, 2: either},
 			false},
@@ -136,11 +137,11 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"cas_placement": {[]string{c.placementKey(), c.changes()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
 			0: placements[1:], 1: placements, 2: {""},
 		}, false},
-		"accept_identity": {[]string{c.store.identityKey()}, []any{"", "new"}, map[int][]any{1: {""}}, false},
-		"audit": {[]string{c.store.auditKey()}, []any{"twelve bytes", "0", "{}"}, map[int][]any{0: {"", "short"}, 1: either,
+		"accept_identity": {[]string{c.fleetKey("identity")}, []any{"", "new"}, map[int][]any{1: {""}}, false},
+		"audit": {[]string{c.fleetKey("audit")}, []any{"twelve bytes", "0", "{}"}, map[int][]any{0: {"", "short"}, 1: either,
 			2: {""}}, false},
-		"describe": {[]string{c.store.fleetNotesKey()}, []any{"me", "{}"}, map[int][]any{0: {""}}, false},
-		"heartbeat": {[]string{c.store.fleetKey()}, []any{"me", "1000", "60000"},
+		"describe": {[]string{c.fleetKey("fleet:notes")}, []any{"me", "{}"}, map[int][]any{0: {""}}, false},
+		"heartbeat": {[]string{c.fleetKey("fleet")}, []any{"me", "1000", "60000"},
 			map[int][]any{0: {""}, 1: number, 2: number}, false},
 		"rate": {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive,
 			1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
@@ -198,7 +199,8 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 	move := []any{more, "0", c.notAfter(), "", "1"}
 	c.refuses("reschedule", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()),
 		many(move, string(NewOp()), "a", "+1", ""))
-	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1", "", "1"}, "there"))
+	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(),
+		many([]any{more, c.notAfter(), "1", "", "1", ""}, "there"))
 	c.refuses("settle", "of too many tasks", c.Shard(0).taskKeys()[:3],
 		many([]any{"1", "-1", MaxBatch + 1}, "there"))
 	c.refuses("replay", "of too many tasks",

@@ -395,7 +395,7 @@ func TestACallOfAClosedClientFailsAtOnce(t *testing.T) {
 // told so.
 func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
 	t.Parallel()
-	cluster := clusterOfOwn(t)
+	cluster := servertest.OwnRedisCluster(t)
 	c := sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
 	slot, err := c.rdb.ClusterKeySlot(c.ctx(), c.Shard(0).due()).Result()
 	c.ok(err)

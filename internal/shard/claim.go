@@ -31,6 +31,12 @@ type Claimed struct {
 	// the task has AMQP.
 	AMQPBytes int
 	rule      recurrence.Rule // of a recurring task
+	member    Member          // in the index of groups
+}
+
+// Lease returns the lease of the task.
+func (c *Claimed) Lease() Lease {
+	return Lease{ID: c.ID, Token: c.Token, member: c.member}
 }
 
 // Batch is the answer to a claim.
@@ -131,7 +137,7 @@ func (s Shard) claimed(reply *luascript.Values) (Batch, error) {
 			rule, err = recurrence.Of(*r.Recurrence)
 		}
 		claimed := Claimed{Task: r.Task, Shard: s.n, Token: token, SinceStored: r.Attempt - r.before,
-			rule: rule}
+			rule: rule, member: r.Member()}
 		if r.AMQP != nil {
 			claimed.AMQPBytes = len(record) - recordHead - len(r.Payload)
 		}
@@ -161,12 +167,21 @@ type Attention struct {
 // Attention looks at shards in one round trip and leases nothing. The results are in the
 // order of the shards.
 func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
+	return t.looked(shards, t.store.scripts.RunAll(ctx, t.looks(shards)))
+}
+
+func (t *Topic) looks(shards []int) []luascript.Call {
 	calls := make([]luascript.Call, len(shards))
 	for i, at := range shards {
 		calls[i] = luascript.Call{Script: "attention", Keys: []string{t.Shard(at).due()}}
 	}
+	return calls
+}
+
+// looked reads the answers to looks.
+func (t *Topic) looked(shards []int, answers []luascript.Reply) []Attention {
 	all := make([]Attention, len(shards))
-	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
+	for i, reply := range answers {
 		l := reply.Values()
 		now, next := l.Int(), l.Int()
 		if err := l.Err(); err != nil {
@@ -183,13 +198,15 @@ func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
 
 // Lease names one leased task.
 type Lease struct {
-	ID    string
-	Token string
+	ID     string
+	Token  string
+	member Member // in the index of groups, if the task is in one
 }
 
 // Settle removes delivered tasks of one shard that are still leased under their tokens,
 // and returns how many. The leases of the others ran out and were taken over, or the
-// tasks were cancelled, replaced or rescheduled meanwhile.
+// tasks were cancelled, replaced or rescheduled meanwhile. It removes those in groups from the
+// index too.
 func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 	return s.remove(ctx, leases, true)
 }
@@ -198,16 +215,39 @@ func (s Shard) remove(ctx context.Context, leases []Lease, delivered bool) (int,
 	settled := 0
 	for len(leases) > 0 {
 		n := min(len(leases), MaxBatch)
-		args := append([]any{delivered}, byToken(leases[:n])...)
+		args, some := append([]any{delivered}, byToken(leases[:n])...), leases[:n]
 		leases = leases[n:]
 		call := luascript.Call{Script: "settle", Keys: s.taskKeys()[:3], Args: args}
-		done, err := s.topic.store.scripts.Run(ctx, call).Int()
+		done, nowhere, err := s.settled(ctx, call)
 		if err != nil {
 			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}
-		settled += int(done)
+		settled += done
+		if delivered && done == n && nowhere { // else a sweep finds out which of them are gone
+			s.topic.leave(ctx, some)
+		}
 	}
 	return settled, nil
+}
+
+// settled runs a script that settles tasks. nowhere reports that no other shard has a version of
+// one that ended.
+func (s Shard) settled(ctx context.Context, call luascript.Call) (n int, nowhere bool, err error) {
+	reply := s.topic.store.scripts.Run(ctx, call).Values()
+	n, nowhere = int(reply.Int()), reply.Int() == 1
+	return n, nowhere, reply.Err()
+}
+
+// leave removes settled tasks from the index of groups. After an error some stay, for
+// a sweep.
+func (t *Topic) leave(ctx context.Context, settled []Lease) {
+	var members []Member
+	for _, l := range settled {
+		if l.member.Group != "" {
+			members = append(members, l.member)
+		}
+	}
+	_ = t.Leave(ctx, members)
 }
 
 // RemoveExported removes tasks that another shard has imported, if they are still leased

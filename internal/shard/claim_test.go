@@ -339,7 +339,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	now := c.now()
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x40of the future").Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x50of the future").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(now), Member: "new"}).Err())
 	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
@@ -351,7 +351,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	}
 	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "new").Result()
 	c.ok(err)
-	equal(t, "record", raw, "\x40of the future")
+	equal(t, "record", raw, "\x50of the future")
 	equal(t, "skipped the next time", c.claimIDs().Skipped, 0)
 }
 
@@ -389,7 +389,7 @@ func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 	if b.Bad[0].Err == nil {
 		t.Error("no reason")
 	}
-	bad := Lease{"bad", b.Bad[0].Token}
+	bad := Lease{ID: "bad", Token: b.Bad[0].Token}
 	equal(t, "parked", c.release(Release{Lease: bad, Park: true, Reason: "unreadable"}), 1)
 }
 

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -68,23 +66,4 @@ func TestALapsedClaimThatIsNotDueAnyMoreIsMarked(t *testing.T) {
 	})
 	equal(t, "next", c.read("a").Next.UnixMilli(), due)
 	equal(t, "redelivered", c.read("a").Redelivered, true)
-}
-
-// TestADeadScannerIsForgottenAfterRedisClockWasSetBack: its last heartbeat, which lies
-// ahead, doesn't keep it alive until the clock is there again.
-func TestADeadScannerIsForgottenAfterRedisClockWasSetBack(t *testing.T) {
-	t.Parallel()
-	c := newSandbox(t, 1)
-	ahead := float64(c.now() + time.Hour.Milliseconds())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: ahead, Member: "dead"}).Err())
-	beat := func() int {
-		live, err := c.store.Heartbeat(c.ctx(), "me", 50*time.Millisecond, time.Hour)
-		c.ok(err)
-		return live
-	}
-	beat()
-	if score := c.rdb.ZScore(c.ctx(), c.store.fleetKey(), "dead").Val(); score > float64(c.now()) {
-		t.Fatalf("a heartbeat is %.0f ms ahead", score-float64(c.now()))
-	}
-	eventually(t, "one scanner lives", func() bool { return beat() == 1 })
 }

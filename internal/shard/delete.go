@@ -15,6 +15,8 @@ type Deletion struct {
 	Handled bool
 	// Term is of the intake that sends the batch.
 	Term Term
+	// Group removes only tasks of that group; "": all.
+	Group string
 }
 
 // Delete removes batches of copies that are stored elsewhere, in one round trip. It returns an
@@ -30,8 +32,11 @@ func (t *Topic) Delete(ctx context.Context, p Placement, deadline int64, batches
 
 // Withdrawal is the result for one batch.
 type Withdrawal struct {
-	// There says which tasks were stored, in the order of the batch's IDs.
-	There []bool
+	// There says which tasks were stored and are removed, in the order of the batch's IDs.
+	// Other says which stay, because they aren't in the group.
+	There, Other []bool
+	// Left are the removed versions that were in groups.
+	Left []Member
 	// At is the time of the cancel by the shard's clock, in ms; of an earlier cancel if the
 	// clock was set back since.
 	At int64
@@ -44,23 +49,25 @@ type Withdrawal struct {
 func (t *Topic) Withdraw(ctx context.Context, p Placement, deadline int64, batches []Deletion) []Withdrawal {
 	results := make([]Withdrawal, len(batches))
 	for i, reply := range t.store.scripts.RunAll(ctx, t.deletions(p, deadline, batches, true)) {
-		results[i] = withdrawn(reply, len(batches[i].IDs))
+		results[i] = withdrawn(reply, batches[i].IDs)
 		results[i].Err = t.undeleted(batches[i].Shard, results[i].Err)
 	}
 	return results
 }
 
-// withdrawn reads what the script delete found of n tasks, and the time.
-func withdrawn(reply luascript.Reply, n int) (w Withdrawal) {
+// withdrawn reads what the script delete found of tasks, and the time.
+func withdrawn(reply luascript.Reply, ids []string) (w Withdrawal) {
 	_, rest, err := answer(reply)
 	if err != nil {
 		return Withdrawal{Err: err}
 	}
-	w.There = make([]bool, n)
-	for i := range w.There {
-		w.There[i] = rest.Int() == 1
+	w.There, w.Other = make([]bool, len(ids)), make([]bool, len(ids))
+	for i := range ids {
+		found := rest.Int()
+		w.There[i], w.Other[i] = found == 1, found == 2
 	}
 	w.At = rest.Int()
+	w.Left = readLeft(rest, len(ids), func(i int) string { return ids[i] })
 	w.Err = rest.Err()
 	return w
 }
@@ -70,7 +77,7 @@ func (t *Topic) deletions(p Placement, deadline int64, batches []Deletion, cance
 	for i, b := range batches {
 		s := t.Shard(b.Shard)
 		calls[i] = luascript.Call{Script: "delete", Keys: s.taskKeys(), Deadline: deadline, ReplicasKey: s.fence(),
-			Args: append([]any{placement, luascript.DeadlineArg{}, b.Handled, b.Term.String(), cancel}, anys(b.IDs)...)}
+			Args: append([]any{placement, luascript.DeadlineArg{}, b.Handled, b.Term.String(), cancel, b.Group}, anys(b.IDs)...)}
 	}
 	return calls
 }

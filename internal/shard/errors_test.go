@@ -42,8 +42,8 @@ func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 	c.sameIDs(b, "a")
 	equal(t, "bad", len(b.Bad), 2)
 	releases := []Release{
-		{Lease: Lease{"short", b.Bad[0].Token}, Park: true, Reason: "unreadable"},
-		{Lease: Lease{"cut", b.Bad[0].Token}, Park: true, Attempted: true},
+		{Lease: Lease{ID: "short", Token: b.Bad[0].Token}, Park: true, Reason: "unreadable"},
+		{Lease: Lease{ID: "cut", Token: b.Bad[0].Token}, Park: true, Attempted: true},
 		{Lease: leases(b)[0]},
 	}
 	equal(t, "released", c.release(releases...), 3)
@@ -75,10 +75,10 @@ func TestALapsedExportOfANewerFormatIsNotMadeDue(t *testing.T) {
 	due := c.put(task.In(time.Hour), "a")[0]
 	equal(t, "exported", len(c.export(30*time.Millisecond, "a").Tasks), 1)
 	record := c.read("a").raw
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "a", "\x40"+record[1:]).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "a", "\x50"+record[1:]).Err())
 	var b Batch
 	eventually(t, "the export lapses", func() bool { b = c.claim(); return b.Skipped == 1 })
-	c.kept("a", "\x40"+record[1:])
+	c.kept("a", "\x50"+record[1:])
 	score := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "a").Val()
 	equal(t, "leased for", int64(-score)-b.Now.UnixMilli(), 60_000)
 
@@ -94,10 +94,10 @@ func TestADamagedRecordIsReleasedWithADelay(t *testing.T) {
 	for range 2 { // as soon as may be, and later
 		b := c.claim()
 		equal(t, "bad", len(b.Bad), 1)
-		equal(t, "released", c.release(Release{Lease: Lease{"cut", b.Bad[0].Token}}), 1)
+		equal(t, "released", c.release(Release{Lease: Lease{ID: "cut", Token: b.Bad[0].Token}}), 1)
 	}
 	b := c.claim()
-	equal(t, "released", c.release(Release{Lease: Lease{"cut", b.Bad[0].Token}, Delay: time.Hour}), 1)
+	equal(t, "released", c.release(Release{Lease: Lease{ID: "cut", Token: b.Bad[0].Token}, Delay: time.Hour}), 1)
 	if wait := c.claim().Next.Sub(b.Now); wait < time.Hour-time.Second {
 		t.Errorf("next in %s, want an hour", wait)
 	}
@@ -105,7 +105,7 @@ func TestADamagedRecordIsReleasedWithADelay(t *testing.T) {
 
 func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T) {
 	t.Parallel()
-	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x40" + head[1:]} {
+	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x50" + head[1:]} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
@@ -137,7 +137,7 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T
 func TestASchedulingReplacesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.plant("a", "\x40", 1)
+	c.plant("a", "\x50", 1)
 	c.put(task.Now(), "a")
 	equal(t, "payload", string(c.in("a", task.Waiting).Payload), "payload of a")
 }
@@ -191,5 +191,18 @@ func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 	c.ok(c.rdb.Close())
 	if _, err = c.Stats(c.ctx(), 4); err == nil || Unreadable(err) != nil {
 		t.Errorf("without Redis: %v, want an error that blames no shard", err)
+	}
+}
+
+func TestAnIDThatNoTaskMayHaveIsCut(t *testing.T) {
+	t.Parallel()
+	longest := strings.Repeat("x", task.MaxID)
+	for id, want := range map[string]string{
+		"order-1":                   "order-1",
+		longest:                     longest,
+		strings.Repeat("x", 100000): longest[:64] + "... (100000 bytes)",
+		strings.Repeat("x", 63) + strings.Repeat("é", 1000): longest[:63] + "... (2063 bytes)",
+	} {
+		equal(t, "short ID", ShortID(id), want)
 	}
 }

@@ -67,6 +67,11 @@ func (t *Topic) Fetch(ctx context.Context, p Placement, batches []Names) []Fetch
 	return t.fetch(ctx, p.String(), partWhole, batches)
 }
 
+// FetchHeads is Fetch without what DecodeHead doesn't unpack.
+func (t *Topic) FetchHeads(ctx context.Context, p Placement, batches []Names) []Fetched {
+	return t.fetch(ctx, p.String(), partHead, batches)
+}
+
 // fetch reads a part of each record. With placement "" the script doesn't check the
 // shard's placement.
 func (t *Topic) fetch(ctx context.Context, placement string, p part, batches []Names) []Fetched {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -39,7 +40,7 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 		t.Fatalf("put: got %v", full)
 	}
 	// Buffers of connections count as used memory, and their size depends on the version.
-	used, err := strconv.Atoi(ParseInfo(c.rdb.Info(c.ctx(), "memory").Val())["used_memory"])
+	used, err := strconv.Atoi(registry.ParseInfo(c.rdb.Info(c.ctx(), "memory").Val())["used_memory"])
 	c.ok(err)
 	c.ok(c.rdb.ConfigSet(c.ctx(), "maxmemory", strconv.Itoa(used-(512<<10))).Err())
 	stillFull := func() {

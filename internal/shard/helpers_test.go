@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -14,8 +15,9 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	patience "github.com/duefleet/duefleet/test/wait"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 // sandbox is a topic of one test's own, under the placement it began with.
 type sandbox struct {
@@ -36,7 +38,7 @@ func newSandbox(t *testing.T, shards int) *sandbox {
 // is not taken for lost.
 func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, shards int) *sandbox {
 	t.Helper()
-	options.DialTimeout, options.ReadTimeout = patience.Hang, patience.Hang
+	options.DialTimeout, options.ReadTimeout = check.Hang, check.Hang
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := New(rdb, prefix)
@@ -46,6 +48,9 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 	check.OK(t, err)
 	return c
 }
+
+// fleetKey names one key of internal/registry.
+func (c *sandbox) fleetKey(kind string) string { return c.store.prefix + ":" + kind }
 
 func (c *sandbox) ctx() context.Context { return c.t.Context() }
 
@@ -92,7 +97,7 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 // eventually is wait.For: this package has a function wait of its own.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	patience.For(t, what, done)
+	check.Until(t, what, done)
 }
 
 // now is Redis's clock in ms, asked each time.
@@ -210,7 +215,7 @@ func idsOf(b Batch) []string {
 func leases(b Batch) []Lease {
 	l := make([]Lease, len(b.Tasks))
 	for i, t := range b.Tasks {
-		l[i] = Lease{t.ID, t.Token}
+		l[i] = Lease{ID: t.ID, Token: t.Token}
 	}
 	return l
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -20,7 +21,7 @@ func TestMeasureHistory(t *testing.T) {
 		c := sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "duefleet", 1)
 		c.ok(c.KeepEvents(c.ctx(), c.p, history))
 		stat := func(section, field string) float64 {
-			n, err := strconv.ParseFloat(ParseInfo(c.rdb.Info(c.ctx(), section).Val())[field], 64)
+			n, err := strconv.ParseFloat(registry.ParseInfo(c.rdb.Info(c.ctx(), section).Val())[field], 64)
 			c.ok(err)
 			return n
 		}

@@ -32,10 +32,11 @@ func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
 	first := c.claimIDs("a", "c").Tasks[0].Token
 	c.put(task.Now(), "b", "d", "e")
 	second := c.claimIDs("b", "d", "e").Tasks[0].Token
-	crossed := []Lease{{"a", second}, {"b", first}, {"c", second}, {"d", first}}
+	lease := func(id, token string) Lease { return Lease{ID: id, Token: token} }
+	crossed := []Lease{lease("a", second), lease("b", first), lease("c", second), lease("d", first)}
 	equal(t, "settled under each other's token", c.settle(crossed...), 0)
-	equal(t, "settled", c.settle(Lease{"a", first}, Lease{"b", second}, Lease{"c", first}, Lease{"d", second},
-		Lease{"e", first}), 4)
+	equal(t, "settled", c.settle(lease("a", first), lease("b", second), lease("c", first),
+		lease("d", second), lease("e", first)), 4)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		c.gone(id)
 	}
@@ -54,7 +55,7 @@ func TestATokenIsANumber(t *testing.T) {
 	if other == token {
 		t.Fatalf("%s is written in one way only", token)
 	}
-	equal(t, "settled", c.settle(Lease{"a", other}), 1)
+	equal(t, "settled", c.settle(Lease{ID: "a", Token: other}), 1)
 	c.gone("a")
 }
 
@@ -65,7 +66,7 @@ func TestSettleTakesMoreThanOneScriptDoes(t *testing.T) {
 	l := leases(c.claimIDs("a"))[0]
 	many := make([]Lease, 2*MaxBatch+1)
 	for i := range many {
-		many[i] = Lease{"nothing", l.Token}
+		many[i] = Lease{ID: "nothing", Token: l.Token}
 	}
 	many[2*MaxBatch] = l
 	equal(t, "settled", c.settle(many...), 1)

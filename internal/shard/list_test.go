@@ -164,7 +164,7 @@ func TestAListNamesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	c.put(task.In(time.Hour), "cut", "newer", "none", "whole")
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "cut", "\x14cut", "newer", "\x40"+strings.Repeat("x", 40)).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "cut", "\x14cut", "newer", "\x50"+strings.Repeat("x", 40)).Err())
 	c.ok(c.rdb.HDel(c.ctx(), c.Shard(0).tasks(), "none").Err())
 	got := map[string]string{}
 	for _, s := range c.listAll(c.Shard(0).List(SpanOf(task.Waiting), ""), nil) {

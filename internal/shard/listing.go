@@ -129,7 +129,7 @@ func (w Wanted) spans() (spans []Span) {
 func (l *Listing) asked(page []Stored) []Stored {
 	var asked []Stored
 	for _, s := range page {
-		if !l.wanted.holds(s) {
+		if !l.wanted.Holds(s) {
 			continue
 		}
 		hash := maphash.String(l.seed, s.ID)
@@ -141,9 +141,9 @@ func (l *Listing) asked(page []Stored) []Stored {
 	return asked
 }
 
-// holds reports whether a task is wanted. A task whose record can't be read has no due
+// Holds reports whether a task is wanted. A task whose record can't be read has no due
 // time, so it is outside every due window.
-func (w Wanted) holds(s Stored) bool {
+func (w Wanted) Holds(s Stored) bool {
 	if w.State != "" && s.State != w.State || !strings.HasPrefix(s.ID, w.Prefix) {
 		return false
 	}

@@ -54,7 +54,7 @@ func (c *sandbox) at1(id string) Stored {
 func exportLeases(export Exported) []Lease {
 	l := make([]Lease, len(export.Tasks))
 	for i, exported := range export.Tasks {
-		l[i] = Lease{exported.ID, export.Token}
+		l[i] = Lease{ID: exported.ID, Token: export.Token}
 	}
 	return l
 }

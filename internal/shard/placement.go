@@ -129,8 +129,16 @@ func (t *Topic) Placement(ctx context.Context) (Placement, error) {
 // If the answer is lost nobody has these tickets, and their shards come again one round
 // later.
 func (t *Topic) Draw(ctx context.Context, n int) (first int64, p Placement, err error) {
-	call := luascript.Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey()}, Args: []any{n}}
-	reply := t.store.scripts.Run(ctx, call).Values()
+	return t.drawn(n, t.store.scripts.Run(ctx, t.drawCall(n)))
+}
+
+func (t *Topic) drawCall(n int) luascript.Call {
+	return luascript.Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey()}, Args: []any{n}}
+}
+
+// drawn reads the answer to a draw of n tickets.
+func (t *Topic) drawn(n int, answer luascript.Reply) (first int64, p Placement, err error) {
+	reply := answer.Values()
 	last := reply.Int()
 	text, there := reply.TextIf()
 	if err := reply.Err(); err != nil {

@@ -75,6 +75,8 @@ type PutResult struct {
 	// Due in ms of each entry, in order. It is 0 for a refused entry, and for one that the
 	// last send left out. It is set with task.ErrReplicas too.
 	Due []int64
+	// Left are the replaced versions that were in groups.
+	Left []Member
 	// Err is for the whole batch: a *MovedError, ErrLate, ErrSuperseded, ErrUnraised, or
 	// Redis's.
 	Err error
@@ -88,7 +90,7 @@ func (t *Topic) Put(ctx context.Context, p Placement, deadline int64, batches []
 	placement := p.String()
 	for i := range batches {
 		p := &put{batch: &batches[i], placement: placement}
-		c := t.Shard(batches[i].Shard).putCall(p, deadline)
+		c := t.Shard(batches[i].Shard).putCall(ctx, p, deadline)
 		if c.Args == nil { // nobody waits for any of them
 			results[i].Due = make([]int64, len(batches[i].Entries))
 			continue
@@ -98,8 +100,7 @@ func (t *Topic) Put(ctx context.Context, p Placement, deadline int64, batches []
 	}
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		p := sent[i]
-		var err error
-		p.result.Due, err = p.dues(reply)
+		err := p.read(reply)
 		p.result.Err = wrapIf(err, "put to shard %d of topic %s", p.batch.Shard, t.name)
 	}
 	return results
@@ -113,9 +114,27 @@ type put struct {
 	result    *PutResult
 }
 
-func (s Shard) putCall(p *put, deadline int64) luascript.Call {
-	return luascript.Call{Script: "put", Keys: s.taskKeys(s.Wake()), Args: p.args(), Deadline: deadline, Renew: p.args,
+func (s Shard) putCall(ctx context.Context, p *put, deadline int64) luascript.Call {
+	renew := func() []any {
+		if !p.batch.rejoin(ctx, s.topic) {
+			return nil
+		}
+		return p.args()
+	}
+	return luascript.Call{Script: "put", Keys: s.taskKeys(s.Wake()), Args: p.args(), Deadline: deadline, Renew: renew,
 		ReplicasKey: s.fence()}
+}
+
+// rejoin is Topic.rejoin for the entries that are in groups.
+func (b *Put) rejoin(ctx context.Context, t *Topic) bool {
+	var ids []string
+	var bodies [][]byte
+	for i := range b.Entries {
+		if e := &b.Entries[i]; InGroup(e.Body) {
+			ids, bodies = append(ids, e.ID), append(bodies, e.Body)
+		}
+	}
+	return len(ids) == 0 || t.rejoin(ctx, ids, bodies...)
 }
 
 // args returns the script's arguments for the entries that are still wanted; nil if none
@@ -139,21 +158,23 @@ func (p *put) args() []any {
 	return args
 }
 
-// dues reads the due times of a batch from the reply to its last send.
-func (p *put) dues(reply luascript.Reply) ([]int64, error) {
+// read reads the reply to the last send of a batch.
+func (p *put) read(reply luascript.Reply) error {
 	_, rest, err := answer(reply)
 	if err != nil && !errors.Is(err, task.ErrReplicas) {
-		return nil, err
+		return err
 	}
-	if n := rest.Left(); n != len(p.sent) {
-		return nil, fmt.Errorf("script put answered %d due times for %d tasks", n, len(p.sent))
+	if n := rest.Left(); n < len(p.sent) {
+		return fmt.Errorf("script put answered %d due times for %d tasks", n, len(p.sent))
 	}
 	due := make([]int64, len(p.batch.Entries))
 	for _, i := range p.sent {
 		due[i] = rest.Int()
 	}
+	went := readLeft(rest, len(p.sent), func(n int) string { return p.batch.Entries[p.sent[n]].ID })
 	if rest.Err() != nil {
-		return nil, rest.Err()
+		return rest.Err()
 	}
-	return due, err
+	p.result.Due, p.result.Left = due, went
+	return err
 }

@@ -32,10 +32,11 @@ func NewOp() Op {
 }
 
 // A record is a task as a shard stores it, with big-endian integers. Format 2 is for
-// messages that came through an intake, and format 3 for recurring tasks of both kinds.
+// messages that came through an intake. Format 3 is for recurring tasks, and format 4 for tasks
+// in a group; both have a body of another format.
 //
 //	offset  bytes
-//	0       1      16 x format (1 to 3) + flags: 1 redelivered, 2 exported, 4 noted, 8 attempted
+//	0       1      16 x format (1 to 4) + flags: 1 redelivered, 2 exported, 4 noted, 8 attempted
 //	1       6      due, Redis ms
 //	7       6      scheduled, Redis ms
 //	13      6      op: the number of the call that wrote it
@@ -43,7 +44,8 @@ func NewOp() Op {
 //	        8      if exported: score from before, IEEE 754
 //	        2+n    if noted: reason of the last release, and when that was, Redis ms, as in
 //	               "why @1796119300456" (records of before have the reason alone)
-//	        rest   in format 3: the rule (see withRule), and a body of format 1 or 2;
+//	        rest   in format 4: the group (see withGroup), and a body of another format;
+//	               in format 3: the rule (see withRule), and a body of format 1 or 2;
 //	               in format 2: what package amqpmsg encodes; in format 1:
 //	        1      0: payload alone; else, before it,
 //	        1+n    content type; n = 0: application/octet-stream
@@ -64,7 +66,8 @@ const (
 	flagAttempted   = 8
 )
 
-// Encode packs what a producer decides of a task: its rule if it recurs, and its message. They
+// Encode packs what a producer decides of a task: its group, its rule if
+// it recurs, and its message. They
 // must have passed their rules. The error is about AMQP.
 func Encode(t *task.Task) (body []byte, err error) {
 	if t.AMQP == nil {
@@ -74,6 +77,9 @@ func Encode(t *task.Task) (body []byte, err error) {
 	}
 	if t.Recurrence != nil {
 		body = withRule(t.Recurrence, body)
+	}
+	if t.Group != "" {
+		body = withGroup(t.Group, body)
 	}
 	return body, nil
 }
@@ -141,7 +147,8 @@ type Record struct {
 	// exported: a mover has it, and prior is its score from before.
 	exported bool
 	prior    float64
-	before   int // attempts until a consumer stored it
+	before   int  // attempts until a consumer stored it
+	mark     Mark // of its member in the index of groups
 }
 
 // next sets what a value of HeaderNext says.
@@ -159,7 +166,7 @@ type FormatError struct{ Format byte }
 
 func (e *FormatError) Error() string {
 	return fmt.Sprintf("record format %d is not known to this version (it reads %d to %d); upgrade it", e.Format,
-		recordFormat, recurringFormat)
+		recordFormat, groupFormat)
 }
 
 // DecodeRecord unpacks a record; topic and id are where it was found.
@@ -170,12 +177,13 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 		return r, err
 	}
 	format := record[0] / formatUnit
+	if format == groupFormat {
+		decodeGroup(in, &r)
+		format = in.format()
+	}
 	if format == recurringFormat {
 		r.Recurrence = decodeRecurrence(in)
-		format = recordFormat
-		if in.at < len(record) && record[in.at] == amqpFormat {
-			format = amqpFormat
-		}
+		format = in.format()
 	}
 	if format == amqpFormat {
 		return r, decodeAMQP(in, &r)
@@ -202,11 +210,14 @@ func decodeWithoutPayload(topic, id, record string, left int) (Record, error) {
 	return r, err
 }
 
-// DecodeHead unpacks a record up to its body. FirstDue stays zero, because it stands in the
-// body.
+// DecodeHead unpacks a record up to its body, and the group of format 4. FirstDue stays zero,
+// because it stands in the body.
 func DecodeHead(topic, id string, record string) (Record, error) {
 	r := Record{Task: task.Task{Topic: topic, ID: id}, raw: record}
 	in, err := decodeHead(&r)
+	if err == nil && record[0]/formatUnit == groupFormat {
+		decodeGroup(in, &r)
+	}
 	if err == nil {
 		err = in.cut()
 	}
@@ -217,7 +228,7 @@ func DecodeHead(topic, id string, record string) (Record, error) {
 func decodeHead(r *Record) (*reader, error) {
 	record := r.raw
 	if len(record) > 0 {
-		if f := record[0] / formatUnit; f < recordFormat || f > recurringFormat {
+		if f := record[0] / formatUnit; f < recordFormat || f > groupFormat {
 			return nil, &FormatError{f}
 		}
 	}
@@ -317,6 +328,14 @@ func (r *reader) length(bytes int) int {
 		n = n<<8 + int(c)
 	}
 	return n
+}
+
+// format returns the format of the body that follows.
+func (r *reader) format() byte {
+	if r.at < len(r.text) && r.text[r.at] > recordFormat {
+		return r.text[r.at]
+	}
+	return recordFormat
 }
 
 // float reads an IEEE 754 double; 0 where the record ends.

@@ -25,6 +25,11 @@ func seedRecords(f *testing.F) {
 	f.Add("\x20")
 	f.Add("\x30")
 	f.Add("\x40")
+	f.Add("\x50")
+	f.Add("\x40" + headRest + "\x04markmark\x05group\x00payload")
+	f.Add("\x44" + headRest + "\x00\x02no\x04markmark\x05group\x01\x01c\x00payload")
+	f.Add("\x40" + headRest + "\x04markmark\x05group\x02\x00\x00\x00\x00\x02\x00\x00payload")
+	f.Add("\x40" + headRest + "\x04markmark\x05group\x03" + strings.Repeat("\x00", 25) + "\x00payload")
 	f.Add("\x20" + headRest + "\x02\x00\x00\x00\x00\x02\x00\x00payload")
 	f.Add(head)
 	for _, flags := range []string{"\x10", "\x11", "\x12", "\x14", "\x18", "\x1f", "\xff"} {
@@ -63,7 +68,9 @@ func resealed(r *Record) string {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(note)))
 		b = append(b, note...)
 	}
-	return string(b) + bodyOf(&r.Task)
+	body := []byte(bodyOf(&r.Task))
+	r.mark.Set(r.ID, body)
+	return string(b) + string(body)
 }
 
 // told is all that a record says, in one text.
@@ -73,6 +80,9 @@ func told(r Record) string {
 		body, r.AMQP, r.Payload = bodyOf(&r.Task), nil, nil
 	}
 	r.raw = ""
+	if r.Recurrence != nil {
+		body, r.Recurrence = fmt.Sprintf("%s %+v", body, *r.Recurrence), nil
+	}
 	return fmt.Sprintf("%q", fmt.Sprintf("%+v %s", r, body))
 }
 
@@ -89,7 +99,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			if text != "" {
 				format = text[0] / formatUnit
 			}
-			known := format >= recordFormat && format <= recurringFormat
+			known := format >= recordFormat && format <= groupFormat
 			if errors.As(err, &newer) == known || known && !strings.Contains(err.Error(), "cut short") &&
 				!strings.HasPrefix(err.Error(), "option") && !strings.HasPrefix(err.Error(), "decode message") {
 				t.Fatalf("%q: %v", text, err)

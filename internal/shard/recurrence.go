@@ -69,7 +69,8 @@ func decodeRecurrence(in *reader) *task.Recurrence {
 	if until := in.length(6); until > 0 {
 		r.Until = time.UnixMilli(int64(until)).UTC()
 	}
-	r.Every = time.Duration(in.length(6)) * time.Millisecond
+	most := int((task.MaxAhead + time.Hour).Milliseconds()) // a longer one is no rule
+	r.Every = time.Duration(min(in.length(6), most)) * time.Millisecond
 	r.Cron = in.textToKeep(in.length(1))
 	r.Zone = in.textToKeep(in.length(1))
 	return r
@@ -96,6 +97,8 @@ type Advance struct {
 	Lease
 	// Next is when the next run is due by the rule; zero: this was the last one.
 	Next time.Time
+	// last: the task ends with this run.
+	last bool
 	// Parked: the run was stored as a parked task of its own, since the broker didn't accept it.
 	Parked bool
 }
@@ -104,7 +107,7 @@ type Advance struct {
 // present time by Redis's clock.
 func (c *Claimed) Advance(now time.Time) Advance {
 	next, _ := c.rule.Next(c.Recurrence.PlannedAt(c.Due), now)
-	return Advance{Lease: Lease{ID: c.ID, Token: c.Token}, Next: next}
+	return Advance{Lease: c.Lease(), Next: next, last: next.IsZero() || c.Recurrence.Runs == 1}
 }
 
 // Advance settles delivered runs of recurring tasks of one shard that are still leased under
@@ -117,13 +120,22 @@ func (s Shard) Advance(ctx context.Context, runs []Advance) (int, error) {
 		for _, r := range runs[:n] {
 			args = append(args, r.Token, r.ID, msOf(r.Next), !r.Parked)
 		}
+		var ended []Lease
+		for _, r := range runs[:n] {
+			if r.last {
+				ended = append(ended, r.Lease)
+			}
+		}
 		runs = runs[n:]
 		keys := []string{s.due(), s.tasks(), s.Wake(), s.fence()}
-		done, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "advance", Keys: keys, Args: args}).Int()
+		done, nowhere, err := s.settled(ctx, luascript.Call{Script: "advance", Keys: keys, Args: args})
 		if err != nil {
 			return settled, wrapIf(err, "settle runs in shard %d of topic %s", s.n, s.topic.name)
 		}
-		settled += int(done)
+		settled += done
+		if done == n && nowhere {
+			s.topic.leave(ctx, ended)
+		}
 	}
 	return settled, nil
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // recur stores a recurring task that is due now, and claims its run.
@@ -85,7 +86,7 @@ func TestASettledRunMakesTheNextOneDue(t *testing.T) {
 	t.Parallel()
 	c := newWitness(t)
 	l := c.recur(task.Recurrence{Every: time.Hour})
-	equal(t, "released", c.release(Release{Lease: Lease{l.ID, l.Token}, Attempted: true, Redelivered: true,
+	equal(t, "released", c.release(Release{Lease: Lease{ID: l.ID, Token: l.Token}, Attempted: true, Redelivered: true,
 		Reason: "x"}), 1)
 	l = c.run()
 	equal(t, "attempt", l.Attempt, 2)
@@ -123,7 +124,7 @@ func TestARunIsSettledOnlyUnderItsLease(t *testing.T) {
 			c := newSandbox(t, 1)
 			l := c.recur(task.Recurrence{Every: time.Second})
 			if name == "given back" {
-				c.release(Release{Lease: Lease{l.ID, l.Token}})
+				c.release(Release{Lease: Lease{ID: l.ID, Token: l.Token}})
 			} else {
 				change(c)
 			}
@@ -151,6 +152,7 @@ func TestAMoveKeepsThePlannedTime(t *testing.T) {
 	stored := move(time.Minute)
 	equal(t, "planned", stored.Recurrence.Planned, planned)
 	equal(t, "redelivered", stored.Redelivered, true)
+	check.Until(t, "the ms after the planned one", func() bool { return c.now() > planned.UnixMilli() })
 	_, err := c.retime("a", task.In(-time.Second), false)
 	c.ok(err)
 	equal(t, "planned after another move", c.read("a").Recurrence.Planned, planned)
@@ -238,5 +240,23 @@ func TestARunOfAnIntakeHasAMessageIDOfItsOwn(t *testing.T) {
 		run := RunOf(of)
 		equal(t, "message-id", run.AMQP.Properties.MessageID, want)
 		equal(t, "message-id of the task", of.AMQP.Properties.MessageID, id)
+	}
+}
+
+// TestARunAfterARedeliveredOneIsMarkedWhileShardsChange: a second copy of the task may be in
+// another shard, and go on as well.
+func TestARunAfterARedeliveredOneIsMarkedWhileShardsChange(t *testing.T) {
+	t.Parallel()
+	for _, moving := range []bool{false, true} {
+		c := newSandbox(t, 1)
+		if moving {
+			c.begin(2)
+		}
+		l := c.recur(task.Recurrence{Every: time.Hour})
+		equal(t, "released", c.release(Release{Lease: Lease{ID: l.ID, Token: l.Token}, Redelivered: true}), 1)
+		l = c.run()
+		equal(t, "this run is marked", l.Redelivered, true)
+		equal(t, "settled", c.advance(advanced(l, l.Due.Add(time.Hour))), 1)
+		equal(t, "the next run is marked", c.read("a").Redelivered, moving)
 	}
 }

@@ -165,7 +165,7 @@ func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 // replicas.
 func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 	t.Parallel()
-	cluster := clusterOfOwn(t)
+	cluster := servertest.OwnRedisCluster(t)
 	c := sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
 	c.ok(c.scripts.AwaitReplicas(1)) // its masters have none
 	if err := c.noteCancelled("a", 1); !errors.Is(err, task.ErrReplicas) {

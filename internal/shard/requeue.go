@@ -57,6 +57,14 @@ func (s Shard) Requeue(ctx context.Context, p Placement, deadline int64, a Reque
 		p.String(), string(a.Op), luascript.DeadlineArg{}, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled, r.Moving,
 		Release{Reason: a.Reason}.reason(), string(r.Replace), r.Since != nil, a.Body,
 	}}
+	if InGroup(a.Body) {
+		call.Renew = func() []any {
+			if !s.topic.rejoin(ctx, []string{a.ID}, a.Body) {
+				return nil
+			}
+			return call.Args
+		}
+	}
 	status, rest, err := answer(s.topic.store.scripts.Run(ctx, call))
 	switch {
 	case err != nil:

@@ -5,10 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/test/goldenfile"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -28,7 +29,7 @@ func roles() []role {
 	orders := []string{
 		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:handled:{orders:*}",
 		"~duefleet:wake:{orders:*}",
-		"~duefleet:history:{orders:*}", "~duefleet:events:{orders:*}:*",
+		"~duefleet:history:{orders:*}", "~duefleet:events:{orders:*}:*", "~duefleet:group:{orders:*}",
 		"%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
 	}
 	return []role{
@@ -50,13 +51,13 @@ func roles() []role {
 		{
 			name:     "producer",
 			scripts:  []string{"put", "delete", "reschedule", "fence", "read", "note", "list", "fetch", "events"},
-			commands: slices.Concat(always, []string{"zscan", "smembers", "hgetall"}),
-			keys:     slices.Insert(slices.Clone(orders), 8, "%R~duefleet:topics"),
+			commands: slices.Concat(always, []string{"zscan", "smembers", "hgetall", "zadd", "zrem", "zrange"}),
+			keys:     slices.Insert(slices.Clone(orders), 9, "%R~duefleet:topics"),
 		},
 		{
 			name:     "consumer",
 			scripts:  []string{"check_delivery", "allow_next", "requeue", "older", "done", "fence", "delete"},
-			commands: always, keys: orders,
+			commands: slices.Concat(always, []string{"zadd", "zrem"}), keys: orders,
 		},
 		{
 			name: "operator",
@@ -69,7 +70,7 @@ func roles() []role {
 				"zscan", "ping", "info"}),
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*",
-				"~duefleet:history:*", "~duefleet:events:*", "~duefleet:placement:*",
+				"~duefleet:history:*", "~duefleet:events:*", "~duefleet:group:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:identity",
 				"~duefleet:holds", "~duefleet:audit", "%R~duefleet:fleet",
 				"%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
@@ -101,7 +102,7 @@ func TestTheRightsInDeployAreThoseThatAreNeeded(t *testing.T) {
 	for _, r := range roles() {
 		sent = append(sent, r.scripts...)
 		path := filepath.Join("..", "..", "deploy", "redis", r.name+".acl")
-		goldenfile.Check(t, path, r.line(t), "go test ./internal/shard -run "+t.Name()+" -update")
+		check.Golden(t, path, r.line(t), "go test ./internal/shard -run "+t.Name()+" -update")
 	}
 	slices.Sort(sent)
 	if names := scriptNames(t); !slices.Equal(slices.Compact(sent), names) {
@@ -146,8 +147,8 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		_, _, drawn := orders.Draw(t.Context(), 1)
 		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
 		_, fenced := bills.Shard(0).Fence(t.Context(), p)
-		_, described := store.Describe(t.Context(), "nobody", []byte("{}"))
-		_, beat := store.Heartbeat(t.Context(), "nobody", alive, forget)
+		_, described := store.Registry().Describe(t.Context(), "nobody", []byte("{}"))
+		_, beat := store.Registry().Heartbeat(t.Context(), "nobody", time.Minute, time.Hour)
 		for what, err := range map[string]error{
 			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,
 			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()),

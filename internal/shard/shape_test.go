@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -19,18 +20,26 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 	for name := range texts {
 		texts[name] = "#!lua flags=no-writes\n-- " + name + "\nreturn {{}}"
 	}
-	c.store.scripts = luascript.New(luascript.Given(c.rdb), texts)
+	server := luascript.Given(c.rdb)
+	c.store.scripts = luascript.New(server, texts)
+	c.store.registry = registry.New(server, c.store.scripts, c.store.prefix)
 	s := c.Shard(0)
 	for name, do := range map[string]func() error{
-		"put":       func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", task.Now())}}).Err },
-		"read":      func() error { _, err := s.Read(c.ctx(), c.p, "a"); return err },
-		"fetch":     func() error { return c.Fetch(c.ctx(), c.p, []Names{{0, []string{"a"}}})[0].Err },
-		"fence":     func() error { _, err := s.Fence(c.ctx(), c.p, "a"); return err },
-		"delete":    func() error { _, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "a"); return err },
-		"claim":     func() error { _, err := s.Claim(c.ctx(), Claim{Claimant: "w", Request: "1"}); return err },
-		"settle":    func() error { _, err := s.Settle(c.ctx(), []Lease{{"a", "-1"}}); return err },
-		"advance":   func() error { _, err := s.Advance(c.ctx(), []Advance{{Lease: Lease{"a", "-1"}}}); return err },
-		"release":   func() error { _, err := s.Release(c.ctx(), []Release{{Lease: Lease{"a", "-1"}}}); return err },
+		"put":    func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", task.Now())}}).Err },
+		"read":   func() error { _, err := s.Read(c.ctx(), c.p, "a"); return err },
+		"fetch":  func() error { return c.Fetch(c.ctx(), c.p, []Names{{0, []string{"a"}}})[0].Err },
+		"fence":  func() error { _, err := s.Fence(c.ctx(), c.p, "a"); return err },
+		"delete": func() error { _, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "a"); return err },
+		"claim":  func() error { _, err := s.Claim(c.ctx(), Claim{Claimant: "w", Request: "1"}); return err },
+		"settle": func() error { _, err := s.Settle(c.ctx(), []Lease{{ID: "a", Token: "-1"}}); return err },
+		"advance": func() error {
+			_, err := s.Advance(c.ctx(), []Advance{{Lease: Lease{ID: "a", Token: "-1"}}})
+			return err
+		},
+		"release": func() error {
+			_, err := s.Release(c.ctx(), []Release{{Lease: Lease{ID: "a", Token: "-1"}}})
+			return err
+		},
 		"attention": func() error { return c.Attention(c.ctx(), 0)[0].Err },
 		"stats":     func() error { _, err := c.Stats(c.ctx(), 1); return err },
 		"list":      func() error { _, err := s.List(SpanOf(task.Waiting), "").Next(c.ctx()); return err },
@@ -45,7 +54,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 		"raise_term":     func() error { return c.RaiseTerm(c.ctx(), 1, c.p) },
 		"cas_placement":  func() error { _, err := c.change(c.ctx(), c.p, c.p); return err },
 		"rate":           func() error { _, _, err := c.Grant(c.ctx(), 1, 1, 0); return err },
-		"heartbeat":      func() error { _, err := c.store.Heartbeat(c.ctx(), "i", 1, 1); return err },
+		"heartbeat":      func() error { _, err := c.store.registry.Heartbeat(c.ctx(), "i", 1, 1); return err },
 		"check_delivery": func() error { _, err := c.CheckDelivery(c.ctx(), Delivered{ID: "a"}, 0); return err },
 		"allow_next":     func() error { _, _, err := c.AllowNext(c.ctx(), Delivered{ID: "a"}, 1, 1); return err },
 		"older":          func() error { _, err := c.Older(c.ctx(), Requeue{ID: "a"}, Kept{}); return err },

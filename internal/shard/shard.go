@@ -22,13 +22,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/registry"
 )
 
 // Store gives access to duefleet's keys under one prefix in one Redis.
 type Store struct {
-	server  *luascript.Server
-	prefix  string
-	scripts *luascript.Client
+	server   *luascript.Server
+	prefix   string
+	scripts  *luascript.Client
+	registry *registry.Registry
 }
 
 // New returns the store under prefix, by the caller's client. The prefix must not have
@@ -46,7 +48,8 @@ func newStore(server *luascript.Server, prefix string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{server: server, prefix: prefix, scripts: luascript.New(server, texts)}, nil
+	scripts := luascript.New(server, texts)
+	return &Store{server: server, prefix: prefix, scripts: scripts, registry: registry.New(server, scripts, prefix)}, nil
 }
 
 // Open returns the store by the caller's client, and calls AwaitReplicas. If the client is
@@ -69,6 +72,9 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 // Client returns the client of the store's Redis. The first call may ask what kind of
 // client that is.
 func (s *Store) Client(ctx context.Context) redis.UniversalClient { return s.server.Client(ctx) }
+
+// Registry returns what Redis has of the whole fleet and of the list of topics.
+func (s *Store) Registry() *registry.Registry { return s.registry }
 
 // Scripts returns what sends the store's scripts.
 func (s *Store) Scripts() *luascript.Client { return s.scripts }
@@ -167,6 +173,10 @@ func (s Shard) fence() string { return s.key("fence") }
 
 func (s Shard) handled() string { return s.key("handled") }
 
+// group returns one key of the topic's index of groups. The index has the same keys whatever M
+// is; see group.go.
+func (s Shard) group() string { return s.key("group") }
+
 // events returns the prefix of the keys that hold the events, one for each hour.
 func (s Shard) events() string { return s.key("events") + ":" }
 
@@ -191,6 +201,9 @@ func (t *Topic) ticketKey() string { return t.topicKey("ticket") }
 
 func (t *Topic) placementKey() string { return t.topicKey("placement") }
 
+// sweepKey names the lease of the scanner that sweeps the index of groups.
+func (t *Topic) sweepKey() string { return t.topicKey("sweep") }
+
 func (t *Topic) rateKey() string { return t.topicKey("rate") }
 
 func (t *Topic) documentKey() string { return t.topicKey("document") }
@@ -200,10 +213,6 @@ func (t *Topic) documentKey() string { return t.topicKey("document") }
 func (t *Topic) sourceKey() string { return t.documentKey() + ":source" }
 
 func (s *Store) topicsKey() string { return s.prefix + ":topics" }
-
-func (s *Store) fleetKey() string { return s.prefix + ":fleet" }
-
-func (s *Store) fleetNotesKey() string { return s.prefix + ":fleet:notes" }
 
 // taskKeys returns the four keys of most scripts, then more.
 func (s Shard) taskKeys(more ...string) []string {

@@ -105,7 +105,7 @@ func BenchmarkClaimAndSettle(b *testing.B) {
 		check.OK(b, err)
 		leases := make([]Lease, len(batch.Tasks))
 		for i, c := range batch.Tasks {
-			leases[i] = Lease{c.ID, c.Token}
+			leases[i] = Lease{ID: c.ID, Token: c.Token}
 		}
 		n, err := t.Shard(0).Settle(b.Context(), leases)
 		if err != nil || n == 0 {

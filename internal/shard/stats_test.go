@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 )
@@ -125,80 +123,6 @@ func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
 	m, err := listen.ReceiveMessage(c.ctx())
 	c.ok(err)
 	equal(t, "wake", m.Payload, fmt.Sprint(due))
-}
-
-// alive and forget are how long an instance may be silent, in these tests.
-const alive, forget = 3 * time.Second, 10 * time.Minute
-
-func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
-	t.Parallel()
-	c := newSandbox(t, 1)
-	for i, instance := range []string{"a", "a", "b"} {
-		before := c.now()
-		n, err := c.store.Heartbeat(c.ctx(), instance, alive, forget)
-		c.ok(err)
-		equal(t, "alive", n, []int{1, 1, 2}[i])
-		beat, err := c.rdb.ZScore(c.ctx(), c.store.fleetKey(), instance).Result()
-		c.ok(err)
-		if int64(beat) < before || int64(beat) > c.now() {
-			t.Errorf("%s is heard of at %.0f, want %d or a little later", instance, beat, before)
-		}
-		c.keepAlive(instance)
-	}
-	silent := float64(c.now() - alive.Milliseconds() - 1000)
-	long := float64(c.now() - forget.Milliseconds() - 1000)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: silent, Member: "silent"},
-		redis.Z{Score: long, Member: "forgotten"}).Err())
-	n, err := c.store.Heartbeat(c.ctx(), "a", alive, forget)
-	c.ok(err)
-	equal(t, "alive", n, 2)
-	c.keepAlive("a")
-	full, err := c.store.Describe(c.ctx(), "a", []byte("a's note"))
-	c.ok(err)
-	equal(t, "full", full, false)
-	before := c.now()
-	heartbeats, now, err := c.store.Fleet(c.ctx())
-	c.ok(err)
-	if now.UnixMilli() < before || now.UnixMilli() > c.now() {
-		t.Errorf("the fleet is of %d, want %d or a little later", now.UnixMilli(), before)
-	}
-	notes := map[string]string{}
-	for _, h := range heartbeats {
-		notes[h.Instance] = h.Note
-	}
-	equal(t, "heartbeats", fmt.Sprint(notes), fmt.Sprint(map[string]string{"a": "a's note", "b": "", "silent": ""}))
-	equal(t, "the oldest", heartbeats[0], Heartbeat{"silent", time.UnixMilli(int64(silent)).UTC(), ""})
-	c.ok(c.store.Leave(c.ctx(), "a"))
-	n, err = c.store.Heartbeat(c.ctx(), "b", alive, forget)
-	c.ok(err)
-	equal(t, "alive after one left", n, 1)
-}
-
-// keepAlive gives an instance a heartbeat that is not over while the test runs.
-func (c *sandbox) keepAlive(instance string) {
-	c.t.Helper()
-	ahead := float64(c.now() + time.Hour.Milliseconds())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: ahead, Member: instance}).Err())
-}
-
-func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
-	t.Parallel()
-	c := newSandbox(t, 1)
-	for instance, silence := range map[string]time.Duration{
-		"alive": -time.Hour, "silent": forget / 2, "dead": forget + time.Second, "long dead": 48 * time.Hour,
-	} {
-		_, err := c.store.Describe(c.ctx(), instance, []byte("{}"))
-		c.ok(err)
-		beat := float64(c.now() - silence.Milliseconds())
-		c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: beat, Member: instance}).Err())
-	}
-	n, err := c.store.Heartbeat(c.ctx(), "new", alive, forget)
-	c.ok(err)
-	equal(t, "alive", n, 2)
-	notes, err := c.rdb.HKeys(c.ctx(), c.store.fleetNotesKey()).Result()
-	c.ok(err)
-	slices.Sort(notes)
-	equal(t, "notes", strings.Join(notes, ", "), "alive, silent")
 }
 
 func TestTheRateIsSharedAndUnusedGrantsComeBack(t *testing.T) {

@@ -35,21 +35,26 @@ func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 	return true, t.fenceAll(ctx, gone, max(gone.Shards, gone.Previous))
 }
 
-// Clear removes the contents of the shards of a removed topic. went is the number of
+// Clear removes the contents of the shards of a removed topic, and its index of groups. went is the number of
 // tasks removed. Without purge, Clear doesn't touch a shard that has tasks; left is their
 // number. A *MovedError means that the topic was created again, so the shards belong to
 // the new one.
 func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, left int64, err error) {
-	calls := make([]luascript.Call, max(gone.Shards, gone.Previous))
-	for i := range calls {
-		keys := []string{t.Shard(i).due(), t.Shard(i).tasks(), t.Shard(i).fence(), t.Shard(i).handled()}
-		calls[i] = luascript.Call{Script: "clear", Keys: keys, Args: []any{gone.String(), purge}}
+	most := max(gone.Shards, gone.Previous)
+	indexed, err := t.indexedFrom(ctx, most)
+	if err != nil {
+		return 0, 0, err
 	}
-	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
+	calls := make([]luascript.Call, 0, most)
+	for _, i := range append(upTo(most), indexed...) {
+		keys := t.Shard(i).taskKeys(t.groupKey(i))
+		calls = append(calls, luascript.Call{Script: "clear", Keys: keys, Args: []any{gone.String(), purge}})
+	}
+	for _, reply := range t.store.scripts.RunAll(ctx, calls) {
 		status, rest, err := answer(reply)
 		n := rest.Int()
 		if err = cmp.Or(err, rest.Err()); err != nil {
-			return went, left, fmt.Errorf("clear shard %d of topic %s: %w", i, t.name, err)
+			return went, left, fmt.Errorf("clear shards of topic %s: %w", t.name, err)
 		}
 		if status == "ok" {
 			went += n
@@ -58,6 +63,15 @@ func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, le
 		}
 	}
 	return went, left, nil
+}
+
+// upTo returns the numbers below n.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // Topics returns the known topics, sorted.

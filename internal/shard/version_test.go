@@ -16,12 +16,12 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 	t.Parallel()
 	for name, newer := range map[string]func(c *sandbox) luascript.Call{
 		"put": func(c *sandbox) luascript.Call {
-			return c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
+			return c.Shard(0).putCall(c.ctx(), &put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
 				placement: c.p.String()}, c.notAfter())
 		},
 		"put for a time that is past": func(c *sandbox) luascript.Call {
 			b := &Put{Op: NewOp(), Entries: []Entry{entry("a", task.At(time.UnixMilli(1)))}}
-			return c.Shard(0).putCall(&put{batch: b, placement: c.p.String()}, c.notAfter())
+			return c.Shard(0).putCall(c.ctx(), &put{batch: b, placement: c.p.String()}, c.notAfter())
 		},
 		"reschedule": func(c *sandbox) luascript.Call {
 			moves := []Move{{Op: NewOp(), ID: "a", When: task.Now()}}
@@ -35,7 +35,7 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
 			c.claim() // Redis knows the scripts
 			eventually(t, "all of it happens within one ms", func() bool {
-				first := c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
+				first := c.Shard(0).putCall(c.ctx(), &put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
 					placement: c.p.String()}, c.notAfter())
 				claim := luascript.Call{
 					Script: "claim", Keys: []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	patience "github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // listening is a topic whose wakes are heard.
@@ -84,7 +84,7 @@ func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {
 
 func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
 	t.Parallel()
-	cluster := clusterOfOwn(t)
+	cluster := servertest.OwnRedisCluster(t)
 	t.Cleanup(func() { logNodes(t, cluster) })
 	l := listen(sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
 	l.hears("at first")

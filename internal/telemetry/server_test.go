@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,8 +19,9 @@ import (
 
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
+
+func TestMain(m *testing.M) { os.Exit(check.Leaks(m)) }
 
 func TestReadyFollowsTheRequiredChecks(t *testing.T) {
 	t.Parallel()
@@ -207,7 +209,7 @@ func TestStopLetsARequestFinishAndFreesThePort(t *testing.T) {
 	}()
 	<-scraping
 	stop()
-	wait.For(t, "the port to be free", func() bool {
+	check.Until(t, "the port to be free", func() bool {
 		ln, err := net.Listen("tcp", s.Addr())
 		if err == nil {
 			_ = ln.Close()
@@ -243,8 +245,8 @@ func newServer(t *testing.T, cfg ServerConfig) *Server {
 	cfg.Log = slog.New(slog.DiscardHandler)
 	s, err := NewServer(cfg)
 	check.OK(t, err)
-	s.grace = wait.Hang
-	s.http.ReadHeaderTimeout, s.http.ReadTimeout, s.http.WriteTimeout = wait.Hang, wait.Hang, wait.Hang
+	s.grace = check.Hang
+	s.http.ReadHeaderTimeout, s.http.ReadTimeout, s.http.WriteTimeout = check.Hang, check.Hang, check.Hang
 	return s
 }
 

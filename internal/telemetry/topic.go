@@ -20,7 +20,7 @@ type TopicMetrics struct {
 	Overdue        prometheus.Counter `metric:"overdue_total" help:"Messages that RabbitMQ did not answer in time, although it answered others."`
 	Parked         prometheus.Counter `metric:"parked_total" help:"Tasks set aside after their last attempt."`
 	Released       prometheus.Counter `metric:"released_total" help:"Tasks whose claim was given back."`
-	Ticks          prometheus.Counter `metric:"ticks_total" help:"Ticks that workers spent with a shard."`
+	Ticks          prometheus.Counter `metric:"ticks_total" help:"Ticks of this scanner."`
 	EmptyTicks     prometheus.Counter `metric:"empty_ticks_total" help:"Ticks in which nothing was due."`
 	Moved          prometheus.Counter `metric:"moved_tasks_total" help:"Tasks this scanner moved to their new shard."`
 
@@ -52,7 +52,7 @@ type TopicMetrics struct {
 	MoveLeft      prometheus.Gauge `metric:"move_left_seconds" help:"How long the rest of the migration takes at move_rate_tasks_per_second; 0 if unknown."`
 	Inflight      prometheus.Gauge `metric:"inflight_tasks" help:"Tasks this scanner has claimed and not settled; at most twice the window."`
 	InflightBytes prometheus.Gauge `metric:"inflight_bytes" help:"Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes limits the sum over all topics."`
-	Workers       prometheus.Gauge `metric:"workers" help:"Workers this scanner runs."`
+	Workers       prometheus.Gauge `metric:"workers" help:"Claims that this scanner may have under way."`
 	Paused        Switch           `metric:"paused" help:"1 while the topic is paused by its settings: tasks are accepted and wait."`
 	Unreadable    prometheus.Gauge `metric:"unreadable_tasks" help:"Due tasks that this scanner left alone in the last minute. Their records are missing or in a newer format than it reads. Sum over scanners."`
 	Retrying      prometheus.Gauge `metric:"retrying_tasks" help:"Tasks that this scanner retries because RabbitMQ returned or refused them, or did not answer in time; sum over scanners."`
@@ -62,7 +62,9 @@ type TopicMetrics struct {
 	// Why the broker did not accept a message.
 	RetryReason map[string]prometheus.Gauge `metric:"retry_reason" label:"reason" values:"returned refused overdue" help:"1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue."`
 
-	placed     atomic.Int64 // M, from SetPlacement
+	placed     atomic.Int64           // M, from SetPlacement
+	retrying   atomic.Int64           // from SetRetrying
+	blocked    atomic.Pointer[string] // from SetBlocked
 	shardLabel func(shard, shards int) string
 }
 
@@ -147,6 +149,9 @@ func (t *TopicMetrics) SetInflight(tasks, bytes int) {
 // SetBlocked records why the topic can't be delivered. Reasons without a label of their
 // own count as "other"; "" means that it can be delivered.
 func (t *TopicMetrics) SetBlocked(reason string) {
+	if before := t.blocked.Swap(&reason); before != nil && *before == reason {
+		return // most topics of a scanner with many
+	}
 	if reason != "" && t.Blocked[reason] == nil {
 		reason = otherReason
 	}
@@ -159,6 +164,9 @@ func (t *TopicMetrics) SetBlocked(reason string) {
 // that this scanner gave back because the broker did not accept them. reason is the
 // newest one's, a label of RetryReason.
 func (t *TopicMetrics) SetRetrying(n int64, reason string) {
+	if before := t.retrying.Swap(n); before == 0 && n == 0 {
+		return // most topics of a scanner with many
+	}
 	t.Retrying.Set(float64(n))
 	for r, g := range t.RetryReason {
 		g.Set(oneIf(n > 0 && r == reason))

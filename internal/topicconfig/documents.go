@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/didyoumean"
 	"github.com/duefleet/duefleet/task"
@@ -22,7 +23,7 @@ var _ config.Source = Documents{}
 
 // Open returns the documents of the configured Consul. It sends nothing yet.
 func Open(cfg config.Consul, log *slog.Logger) (Documents, error) {
-	token, secure, err := cfg.Fresh(log)
+	token, secure, err := connect.Consul(cfg, log)
 	if err != nil {
 		return Documents{}, err
 	}

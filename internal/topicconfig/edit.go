@@ -2,6 +2,8 @@ package topicconfig
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/duefleet/duefleet/internal/config"
 )
@@ -47,6 +49,25 @@ func (e Edit) from(topic string, before []byte) (p Plan, err error) {
 		return p, err
 	}
 	return Plan{After: config.ParseDocument(topic, raw, 0), Changes: changes}, nil
+}
+
+// Assignments returns the completions of an assignment such as declare.queue=. Before the
+// =, they are the keys in order. After the =, they are the words that the key accepts. They
+// leave out the keys of assignments that are there already.
+func Assignments(begun string, there []string) (all []string) {
+	key, _, valued := strings.Cut(begun, "=")
+	for _, k := range config.TopicKeys() {
+		switch {
+		case slices.ContainsFunc(there, func(a string) bool { return strings.HasPrefix(a, k.Name+"=") }):
+		case !valued && strings.HasPrefix(k.Name, key):
+			all = append(all, k.Name+"=")
+		case valued && k.Name == key:
+			for _, word := range k.Words {
+				all = append(all, key+"="+word)
+			}
+		}
+	}
+	return all
 }
 
 // ExistsError says that the topic has a document already.

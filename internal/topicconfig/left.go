@@ -3,13 +3,39 @@ package topicconfig
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
 )
 
-// earlier returns the settings of a topic's history that scanners could have applied.
-func earlier(h consul.History) (topics []config.Topic) {
+// Binding is a binding of a queue to an exchange with a routing key.
+type Binding struct {
+	Exchange, Queue, RoutingKey string
+}
+
+// LeftIntake is the exchange of an earlier intake, with a queue that stays bound to it.
+type LeftIntake struct {
+	Exchange, Type, Queue string
+	// Served is true if a topic's intake still takes messages from the exchange, by another
+	// queue. Each message then arrives in both queues.
+	Served bool
+}
+
+// Binding returns the binding that scanners made, with its arguments.
+func (l LeftIntake) Binding() (b Binding, arguments map[string]any) {
+	b = Binding{Exchange: l.Exchange, Queue: l.Queue}
+	switch l.Type {
+	case "topic":
+		b.RoutingKey = "#"
+	case "headers":
+		arguments = map[string]any{"x-match": "all"}
+	}
+	return b, arguments
+}
+
+// Earlier returns the settings of a topic's history that scanners could have applied.
+func Earlier(h consul.History) (topics []config.Topic) {
 	for _, change := range h.Changes {
 		if doc := config.ParseDocument(h.Topic, change.Document, 0); !change.Removed && !change.Dropped && doc.Err == nil {
 			topics = append(topics, doc.Topic)
@@ -18,19 +44,53 @@ func earlier(h consul.History) (topics []config.Topic) {
 	return topics
 }
 
-// LeftBindings returns the bindings that earlier documents in a topic's history made and
-// that its present settings don't.
-func LeftBindings(h consul.History, now config.Topic) []config.Binding {
-	return config.LeftBindings(earlier(h), now)
+// LeftBindings returns bindings from earlier settings of a topic that still send its
+// messages to another queue than the one declared now. They exist because scanners bind a
+// new queue but never unbind the old one. An earlier binding counts if its routing key is
+// the same as now, or if the exchange's type ignores keys. LeftBindings doesn't match
+// the patterns of a topic exchange.
+func LeftBindings(earlier []config.Topic, now config.Topic) (left []Binding) {
+	for _, t := range earlier {
+		if t.Declare == nil || now.Declare == nil || t.Exchange == "" || t.Exchange != now.Exchange ||
+			t.Declare.Queue == now.Declare.Queue {
+			continue
+		}
+		b := Binding{t.Exchange, t.Declare.Queue, t.RoutingKey}
+		if (t.RoutingKey == now.RoutingKey || ignoresKeys(*now.Declare)) && !slices.Contains(left, b) {
+			left = append(left, b)
+		}
+	}
+	return left
 }
 
-// LeftIntakes returns the intakes in a topic's history that none of the topics has now.
-func LeftIntakes(h consul.History, topics map[string]config.Topic) []config.LeftIntake {
-	return config.LeftIntakes(earlier(h), topics)
+// ignoresKeys reports whether the exchange sends every message to the declared queue,
+// whatever its routing key.
+func ignoresKeys(d config.Declare) bool { return d.Type == "fanout" || d.Type == "headers" }
+
+// LeftIntakes returns the intakes of earlier settings whose queue is no topic's intake.queue
+// now. RabbitMQ still confirms what is published to their exchanges and puts it into these
+// queues, and no scanner takes it.
+func LeftIntakes(earlier []config.Topic, now map[string]config.Topic) (left []LeftIntake) {
+	queues, exchanges := map[string]bool{}, map[string]bool{}
+	for _, t := range now {
+		if t.TakesIn() {
+			queues[t.Intake.Queue], exchanges[t.Intake.Exchange] = true, true
+		}
+	}
+	for _, t := range earlier {
+		if !t.TakesIn() || queues[t.Intake.Queue] {
+			continue
+		}
+		in := LeftIntake{t.Intake.Exchange, t.Intake.Type, t.Intake.Queue, exchanges[t.Intake.Exchange]}
+		if !slices.Contains(left, in) {
+			left = append(left, in)
+		}
+	}
+	return left
 }
 
 // LeftText says what a left intake does with messages, without the advice.
-func LeftText(l config.LeftIntake) string {
+func LeftText(l LeftIntake) string {
 	if l.Served {
 		return fmt.Sprintf("queue %s stays bound to exchange %s, so that each message published there also arrives in this "+
 			"queue, and no scanner takes it", l.Queue, l.Exchange)
@@ -40,7 +100,7 @@ func LeftText(l config.LeftIntake) string {
 }
 
 // UnbindCommand returns the command that removes a left intake's binding in a vhost.
-func UnbindCommand(l config.LeftIntake, vhost string) string {
+func UnbindCommand(l LeftIntake, vhost string) string {
 	b, arguments := l.Binding()
 	key := b.RoutingKey
 	switch {
@@ -53,15 +113,15 @@ func UnbindCommand(l config.LeftIntake, vhost string) string {
 	return deleteBinding(b, vhost, "'"+key+"'")
 }
 
-func deleteBinding(b config.Binding, vhost, key string) string {
+func deleteBinding(b Binding, vhost, key string) string {
 	return fmt.Sprintf("rabbitmqadmin -V %s delete binding source=%s destination_type=queue destination=%s "+
 		"properties_key=%s", vhost, b.Exchange, b.Queue, key)
 }
 
 // Left has the bindings that earlier documents of a topic left at the broker.
 type Left struct {
-	Bindings []config.Binding
-	Intakes  []config.LeftIntake
+	Bindings []Binding
+	Intakes  []LeftIntake
 }
 
 // UnbindOld removes the bindings that earlier documents of a topic left, with unbind. It
@@ -78,7 +138,8 @@ func (d Documents) UnbindOld(ctx context.Context, topic string, fleet Fleet,
 		return doc, Left{}, fmt.Errorf("topic %s: its document has mistakes, nothing was unbound: %w", topic, doc.Err)
 	}
 	topics, err := d.Topics(ctx)
-	left := Left{LeftBindings(h, doc.Topic), LeftIntakes(h, topics)}
+	earlier := Earlier(h)
+	left := Left{LeftBindings(earlier, doc.Topic), LeftIntakes(earlier, topics)}
 	if err != nil || len(left.Bindings)+len(left.Intakes) == 0 {
 		return doc, Left{}, err
 	}

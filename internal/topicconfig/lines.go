@@ -46,8 +46,27 @@ type DocumentLine struct {
 
 // NewDocumentLine returns a document with the settings in raw.
 func NewDocumentLine(d config.Document, raw []byte) DocumentLine {
-	return DocumentLine{Topic: d.Name, Index: d.Index, Settings: config.Settings(d.Name, raw), Document: string(d.Raw),
-		Error: mistakes(d)}
+	return DocumentLine{Topic: d.Name, Index: d.Index, Settings: inSections(config.Given(d.Name, raw)),
+		Document: string(d.Raw), Error: mistakes(d)}
+}
+
+// inSections returns settings by key as in JSON: sections are objects.
+func inSections(given map[string]any) map[string]any {
+	all := map[string]any{}
+	for key, value := range given {
+		section, leaf, nested := strings.Cut(key, ".")
+		if !nested {
+			all[key] = value
+			continue
+		}
+		under, ok := all[section].(map[string]any)
+		if !ok {
+			under = map[string]any{}
+			all[section] = under
+		}
+		under[leaf] = value
+	}
+	return all
 }
 
 func mistakes(d config.Document) string {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +23,7 @@ type Plan struct {
 	Found, After config.Document
 	Changes      []config.Change
 	// LeftIntakes are the intakes that no scanner serves any more after the change.
-	LeftIntakes []config.LeftIntake
+	LeftIntakes []LeftIntake
 	// Fixed: Found has mistakes, and the change fixes them.
 	Fixed bool
 	// Same: there is nothing to write.
@@ -30,11 +32,11 @@ type Plan struct {
 
 // LeftBindings returns the bindings that the change leaves at the broker. Scanners bind
 // the new queue but don't unbind the old one, so each task arrives in both.
-func (p Plan) LeftBindings() []config.Binding {
+func (p Plan) LeftBindings() []Binding {
 	if p.Found.Err != nil || p.After.Err != nil {
 		return nil
 	}
-	return config.LeftBindings([]config.Topic{p.Found.Topic}, p.After.Topic)
+	return LeftBindings([]config.Topic{p.Found.Topic}, p.After.Topic)
 }
 
 // Fleet answers what a change asks about the scanners.
@@ -213,21 +215,24 @@ func (p Plan) RefuseOlder(ctx context.Context, fleet Fleet) (warning string, err
 // added returns the newest setting that the plan adds and that some versions refuse, with
 // the format that has it; "" if there is none.
 func (p Plan) added() (key string, format int) {
-	adds := func(has func(config.Topic) bool) bool {
-		return p.After.Err == nil && has(p.After.Topic) && (p.Found.Err != nil || !has(p.Found.Topic))
+	if p.After.Err != nil {
+		return "", 0
 	}
-	switch {
-	case adds(func(t config.Topic) bool { return t.History > 0 }):
-		return "history", config.FormatHistory
-	case adds(func(t config.Topic) bool { return t.Intake != nil }):
-		return "intake", config.FormatIntake
-	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.Type == "headers" }):
-		return "declare.type=headers", config.FormatIntake
-	case adds(func(t config.Topic) bool { return t.Declare != nil && t.Declare.DeadLetter != "" }):
-		return "declare.dead_letter", config.FormatDeadLetter
+	var before map[string]int
+	if p.Found.Err == nil {
+		before = config.Newer(p.Found.Topic)
 	}
-	return "", 0
+	after := config.Newer(p.After.Topic)
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if before[name] == 0 && after[name] > format {
+			key, format = name, after[name]
+		}
+	}
+	return key, format
 }
+
+// pauseFormat is the config.Format that has paused_until and paused_reason.
+const pauseFormat = 1
 
 // Pause is a pause of a topic, or its end.
 type Pause struct {
@@ -245,7 +250,7 @@ func (p Pause) Assignments(ctx context.Context, fleet Fleet, topic string) (all 
 	var end time.Time
 	reason := p.Reason
 	if p.Until != nil || reason != "" {
-		now, old, asked := fleet.Older(ctx, config.FormatPausedUntil)
+		now, old, asked := fleet.Older(ctx, pauseFormat)
 		switch {
 		case p.Until != nil && asked != nil:
 			return nil, "", fmt.Errorf("it isn't known whether all scanners support --until, nothing was written; without "+

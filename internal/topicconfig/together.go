@@ -45,7 +45,7 @@ func checkTogether(list []config.Document, plans []*Plan) error {
 		errs = append(errs, c)
 	}
 	for _, p := range plans {
-		p.LeftIntakes = config.LeftIntakes([]config.Topic{p.Found.Topic}, topics)
+		p.LeftIntakes = LeftIntakes([]config.Topic{p.Found.Topic}, topics)
 	}
 	return errors.Join(errs...)
 }

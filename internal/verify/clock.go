@@ -58,7 +58,7 @@ func (c *clock) run(ctx context.Context) {
 // sample asks Redis for the time.
 func (c *clock) sample(ctx context.Context) error {
 	began := c.local(time.Now())
-	clocks, err := c.store.Clocks(ctx)
+	clocks, err := c.store.Registry().Clocks(ctx)
 	if err != nil {
 		return err
 	}

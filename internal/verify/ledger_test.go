@@ -2,13 +2,17 @@ package verify
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
+
+func TestMain(m *testing.M) { os.Exit(check.Leaks(m)) }
 
 // TestLedger: each kind of delivery is counted as what it is.
 func TestLedger(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
@@ -86,7 +87,7 @@ type Test struct {
 
 // New makes a Test, which connects to the servers in Run.
 func New(cfg Config) (*Test, error) {
-	urls, secure, err := cfg.RabbitMQ.Fresh(nil)
+	urls, secure, err := connect.RabbitMQ(cfg.RabbitMQ, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read settings of RabbitMQ: %w", err)
 	}

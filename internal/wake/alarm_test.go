@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAlarm tests the kernel's timer and Go's.
@@ -19,14 +19,14 @@ func TestAlarm(t *testing.T) {
 			for _, d := range []time.Duration{time.Millisecond, 1500 * time.Microsecond, 0, -time.Hour} {
 				begin := time.Now()
 				a.Set(d)
-				wait.Receive(t, "a ring", a.Rings)
+				check.Receive(t, "a ring", a.Rings)
 				if took := time.Since(begin); took < d {
 					t.Errorf("set to %s, it rang after %s", d, took)
 				}
 			}
 			a.Set(24 * time.Hour)
 			a.Set(time.Millisecond)
-			wait.Receive(t, "a ring after the alarm was set again", a.Rings)
+			check.Receive(t, "a ring after the alarm was set again", a.Rings)
 			a.Set(time.Millisecond)
 			a.Set(24 * time.Hour)
 			select {
@@ -34,7 +34,7 @@ func TestAlarm(t *testing.T) {
 			default:
 			}
 			a.Set(0)
-			wait.Receive(t, "a ring at once", a.Rings)
+			check.Receive(t, "a ring at once", a.Rings)
 		})
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -159,8 +158,8 @@ func newSandbox(t *testing.T, kind dbtest.Kind) *sandbox {
 func (s *sandbox) deliver() {
 	s.t.Helper()
 	path := s.config(s.t, s.t.TempDir(), nil)
-	wait.Background(s.t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, path) })
-	wait.For(s.t, "the topic is served", func() bool {
+	check.Background(s.t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, path) })
+	check.Until(s.t, "the topic is served", func() bool {
 		_, err := s.topic.Placement(s.t.Context())
 		return err == nil
 	})
@@ -171,7 +170,7 @@ func (s *sandbox) consume(handle consumer.Handler) {
 	s.t.Helper()
 	c, err := s.consumer(handle)
 	check.OK(s.t, err)
-	wait.Background(s.t, "the consumer", c.Run)
+	check.Background(s.t, "the consumer", c.Run)
 }
 
 func (s *sandbox) effects() int {

@@ -23,7 +23,6 @@ import (
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestAHandlerThatDiesAfterItsCommit: RabbitMQ gets no ack and delivers again, to another
@@ -34,7 +33,7 @@ func TestAHandlerThatDiesAfterItsCommit(t *testing.T) {
 		s.deliver()
 		text, err := json.Marshal(s.place)
 		check.OK(t, err)
-		dying := exec.CommandContext(wait.Context(t), os.Args[0])
+		dying := exec.CommandContext(check.Context(t), os.Args[0])
 		dying.Env = append(os.Environ(), victimEnv+"="+string(text))
 		check.OK(t, dying.Start())
 		s.schedule("o-1")
@@ -46,7 +45,7 @@ func TestAHandlerThatDiesAfterItsCommit(t *testing.T) {
 			again <- d
 			return err
 		})
-		check.Equal(t, "redelivered", wait.Receive(t, "the second delivery", again).Redelivered, true)
+		check.Equal(t, "redelivered", check.Receive(t, "the second delivery", again).Redelivered, true)
 		check.Equal(t, "effects", s.effects(), 1)
 	})
 }
@@ -68,8 +67,8 @@ func TestARetryAfterTheCommit(t *testing.T) {
 		})
 		for effects := range 2 {
 			s.schedule("o-1")
-			check.Equal(t, "the attempt", wait.Receive(t, "an attempt", attempts), 1)
-			check.Equal(t, "the attempt", wait.Receive(t, "an attempt", attempts), 2)
+			check.Equal(t, "the attempt", check.Receive(t, "an attempt", attempts), 1)
+			check.Equal(t, "the attempt", check.Receive(t, "an attempt", attempts), 2)
 			check.Equal(t, "effects", s.effects(), effects+1)
 		}
 	})
@@ -95,7 +94,7 @@ func TestEachStepOfAChain(t *testing.T) {
 			return d.NextWhen(producer.Now(), []byte(step+"x"))
 		})
 		s.schedule("o-1")
-		wait.Receive(t, "the last step", last)
+		check.Receive(t, "the last step", last)
 		check.Equal(t, "the steps", dbtest.Value[string](t, s.db,
 			map[dbtest.Kind]string{
 				dbtest.PostgreSQL: `SELECT string_agg(step, ',' ORDER BY step) FROM effects`,
@@ -126,8 +125,8 @@ func TestARowThatIsStoredTwice(t *testing.T) {
 		check.OK(t, tx.Commit())
 		relay := outbox.Relay{Dialect: dialect(s.Kind), DB: s.db, Client: s.client, Poll: time.Millisecond,
 			Log: slog.New(slog.DiscardHandler)}
-		wait.Background(t, "the relay", relay.Run)
-		first := wait.Receive(t, "the delivery", handled)
+		check.Background(t, "the relay", relay.Run)
+		first := check.Receive(t, "the delivery", handled)
 		if s.Kind == dbtest.MariaDB {
 			dbtest.Exec(t, s.db, `DROP TRIGGER duefleet_outbox_lock`)
 			dbtest.Exec(t, s.db, `DROP TRIGGER duefleet_outbox_insert`)
@@ -135,7 +134,7 @@ func TestARowThatIsStoredTwice(t *testing.T) {
 			dbtest.Exec(t, s.db, `ALTER TABLE duefleet_outbox DISABLE TRIGGER USER`)
 		}
 		dbtest.Exec(t, s.db, `INSERT INTO duefleet_outbox SELECT * FROM kept`)
-		second := wait.Receive(t, "the delivery of the repeat", handled)
+		second := check.Receive(t, "the delivery of the repeat", handled)
 		check.Equal(t, "another version", second.Scheduled.After(first.Scheduled), true)
 		check.Equal(t, "effects", s.effects(), 1)
 	})
@@ -171,11 +170,11 @@ func TestTwoAtOnce(t *testing.T) {
 					}
 					second <- first
 				}()
-				wait.For(t, "a transaction that waits", func() bool {
+				check.Until(t, "a transaction that waits", func() bool {
 					return dbtest.Waiting(t, db) == 1
 				})
 				check.OK(t, end.of(a))
-				check.Equal(t, "the second is the first", wait.Receive(t, "the second", second), end.second)
+				check.Equal(t, "the second is the first", check.Receive(t, "the second", second), end.second)
 			})
 		})
 	}

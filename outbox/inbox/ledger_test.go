@@ -21,7 +21,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 var ledgerSeed = flag.Uint64("seed", 0, "seed of the kills in the tests of the ledger; 0 draws one")
@@ -147,7 +146,7 @@ func newRun(t *testing.T, kind dbtest.Kind, rate, between int, args ...string) *
 	for _, name := range []string{"scanner", "consumer", "relay", "relay-2", "application"} {
 		r.start(name, role{Place: r.place, Config: config, Rate: rate, Notes: filepath.Join(r.dir, name+".notes")})
 		if name == "scanner" {
-			wait.For(t, "the topic is served", func() bool {
+			check.Until(t, "the topic is served", func() bool {
 				_, err := r.tasks.Orders().Placement(t.Context())
 				return err == nil
 			})
@@ -206,7 +205,7 @@ func (r *run) kill(victim string, down time.Duration) {
 	case <-time.After(down):
 	}
 	var err error
-	wait.For(r.t, "the start of "+victim, func() bool { // a database refuses while a child of the last one is there
+	check.Until(r.t, "the start of "+victim, func() bool { // a database refuses while a child of the last one is there
 		err = start(r.t.Context())
 		return err == nil
 	})
@@ -216,7 +215,7 @@ func (r *run) kill(victim string, down time.Duration) {
 func (r *run) progress() {
 	r.t.Helper()
 	begun := r.effects()
-	wait.Count(r.t, "effects", begun+r.between, r.effects)
+	check.Count(r.t, "effects", begun+r.between, r.effects)
 }
 
 // effects returns about how many effects there were. It is quick.
@@ -228,7 +227,7 @@ func (r *run) effects() int {
 func (r *run) drain() {
 	r.t.Helper()
 	r.stop("application")
-	wait.Progress(r.t, "an empty outbox", r.effects, func() bool {
+	check.Progress(r.t, "an empty outbox", r.effects, func() bool {
 		return dbtest.Value[int](r.t, r.db, `SELECT count(*) FROM duefleet_outbox`) == 0
 	})
 	r.stop("relay")
@@ -243,7 +242,7 @@ func (r *run) drain() {
 		return topic.Pending+topic.Parked == 0 && q.Messages == 0
 	}
 	for {
-		wait.Progress(r.t, "no task and no message", r.effects, idle)
+		check.Progress(r.t, "no task and no message", r.effects, idle)
 		r.stop("consumer")
 		if idle() {
 			break
@@ -255,7 +254,7 @@ func (r *run) drain() {
 
 func (r *run) stop(name string) {
 	r.t.Helper()
-	check.OK(r.t, fleet.StopAll(wait.Context(r.t), []*fleet.Scanner{r.processes[name]}))
+	check.OK(r.t, fleet.StopAll(check.Context(r.t), []*fleet.Scanner{r.processes[name]}))
 }
 
 // verdict drains the fleet and checks the ledger.

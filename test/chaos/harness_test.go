@@ -4,6 +4,7 @@ package chaos_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -56,6 +57,9 @@ type options struct {
 	exchange    bool // the test declares the exchange of orders, not the scanners.
 	intake      bool // orders has an intake.
 }
+
+// idleTopics is how many topics more each fleet has, in which nothing is due.
+var idleTopics = flag.Int("topics", 0, "how many idle topics each fleet has, too")
 
 // harness is a running fleet on its own servers.
 type harness struct {
@@ -222,6 +226,10 @@ func (r *harness) write(o options) {
 	if o.brokers {
 		topics["orders"]["declare"].(map[string]any)["queue_type"] = "quorum" //nolint:forcetypeassert // made above
 	}
+	for i := range *idleTopics {
+		name := fmt.Sprintf("idle-%04d", i)
+		topics[name] = fleet.DeclaredTopic(name, nil)
+	}
 	for name, t := range o.more {
 		topics[name] = fleet.DeclaredTopic(name, t)
 	}
@@ -236,8 +244,10 @@ func (r *harness) write(o options) {
 	if r.consul == nil {
 		return
 	}
-	for name, t := range topics {
-		r.set(name, t)
+	file := filepath.Join(r.dir, "topics.yaml")
+	check.OK(r.t, fleet.WriteConfig(file, map[string]any{"topics": topics}))
+	if out := r.run(programs.Scanner, "topic", "apply", "-f", file, "--yes", "--no-wait"); out.Code != 0 {
+		r.t.Fatalf("topic apply: %s", out.Stderr)
 	}
 }
 
@@ -292,6 +302,18 @@ func (r *harness) again(s *fleet.Scanner) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	check.OK(r.t, s.Start(ctx))
+}
+
+// killEach kills running scanners with kill -9, one after the other, and starts each again after
+// the pause.
+func (r *harness) killEach(kills int, pause time.Duration) {
+	r.t.Helper()
+	for i := range kills {
+		s := r.scanners[i%len(r.scanners)]
+		check.OK(r.t, s.Kill())
+		r.lasts(pause)
+		r.again(s)
+	}
 }
 
 // stop stops all scanners, which must finish within their timeout.

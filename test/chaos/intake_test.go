@@ -52,12 +52,7 @@ func TestIntakeScannersKilled(t *testing.T) {
 	r := newHarness(t, options{intake: true})
 	r.beginIntake()
 	const kills = 6
-	for i := range kills {
-		s := r.scanners[i%len(r.scanners)]
-		check.OK(t, s.Kill())
-		r.lasts(1500 * time.Millisecond)
-		r.again(s)
-	}
+	r.killEach(kills, 1500*time.Millisecond)
 	r.intakeVerdict("intake: scanners kill -9, six times",
 		allowance{repeats: kills * (inFlight + redelivered), unmarked: kills * redelivered})
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -16,12 +17,30 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
+
+// programs holds the two programs, built once for all tests.
+var programs fleet.Binaries
+
+func TestMain(m *testing.M) {
+	if order := os.Getenv(appEnv); order != "" {
+		os.Exit(runApp(order))
+	}
+	flag.Parse()
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy traces every packet
+	code := fleet.RunTests(m, fleet.BuildConfig{}, &programs)
+	if err := results.publish(code == 0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 const (
 	appTopic     = "application"

@@ -22,12 +22,7 @@ func TestScannersKilled(t *testing.T) {
 	r := newHarness(t, options{})
 	r.begin()
 	const kills = 5
-	for i := range kills {
-		s := r.scanners[i%len(r.scanners)]
-		check.OK(t, s.Kill())
-		r.lasts(2 * time.Second)
-		r.again(s)
-	}
+	r.killEach(kills, 2*time.Second)
 	r.verdict("scanner: kill -9, five times", allowance{repeats: kills * inFlight})
 }
 

@@ -15,14 +15,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// These flags make TestMain write the table of faults into docs/faults.md.
-var (
-	update = flag.Bool("update", false, "write the table of faults into docs/faults.md")
-	target = flag.String("target", "chaos", "the make target that writes the table: chaos or cluster")
-)
+// With -update, TestMain writes the table of faults into docs/faults.md.
+var target = flag.String("target", "chaos", "the make target that writes the table: chaos or cluster")
 
 // allowance says how far a fault excuses broken promises.
 type allowance struct {
@@ -151,7 +149,7 @@ func (t *table) publish(passed bool) error {
 	}
 	slices.SortFunc(t.rows, func(a, b row) int { return strings.Compare(a.fault, b.fault) })
 	t.print()
-	if !*update {
+	if !*check.Update {
 		return nil
 	}
 	if !passed {

@@ -1,9 +1,12 @@
-// Package check ends a test whose result isn't as it must be.
+// Package check ends a test whose result isn't as it must be, or that waits too long.
 package check
 
 import (
+	"flag"
 	"maps"
+	"runtime"
 	"slices"
+	"strconv"
 )
 
 // T is the part of *testing.T that a check needs. A *rapid.T has it too.
@@ -44,5 +47,16 @@ func Refusals(t T, all map[string]Refusal) {
 		if r := all[name]; r.Err == nil || r.Err.Error() != r.Want {
 			t.Errorf("%s:\n got %v\nwant %s", name, r.Err, r.Want)
 		}
+	}
+}
+
+// Parallel lets more tests run at a time than there are processors, this number of times more,
+// because most tests wait most of the time. Call it in TestMain, after flag.Parse. It doesn't
+// change -test.parallel if the command line sets it.
+func Parallel(each int) {
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said {
+		_ = flag.Set("test.parallel", strconv.Itoa(each*runtime.GOMAXPROCS(0))) // the flag exists in every test binary
 	}
 }

@@ -15,9 +15,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -75,12 +75,12 @@ func startFleet(t *testing.T, more map[string]any) string {
 	if err := fleet.WriteConfig(config, settings.Document()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: binaries.Scanner, Config: config, Dir: dir})
+	s, err := fleet.StartScanner(check.Context(t), fleet.ScannerConfig{Binary: binaries.Scanner, Config: config, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), wait.Hang)
+		ctx, cancel := context.WithTimeout(context.Background(), check.Hang)
 		defer cancel()
 		if err := fleet.StopAll(ctx, []*fleet.Scanner{s}); err != nil {
 			t.Error(err)

@@ -11,8 +11,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // framework is a framework with two programs that use it.
@@ -102,7 +102,7 @@ func bindCopies(t *testing.T, broker *amqp.Channel) string {
 // could drop messages.
 func awaitIntake(t *testing.T, url string) {
 	t.Helper()
-	wait.For(t, "a scanner at the intake's queue", func() bool {
+	check.Until(t, "a scanner at the intake's queue", func() bool {
 		broker := servertest.Channel(t, url) // a missing queue closes the channel
 		q, err := broker.QueueDeclarePassive("duefleet.orders.intake", true, false, false, false, nil)
 		return err == nil && q.Consumers > 0

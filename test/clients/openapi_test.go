@@ -11,8 +11,8 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestGeneratedClients: a linter finds nothing in the description of `producer serve`. Clients
@@ -28,7 +28,7 @@ func TestGeneratedClients(t *testing.T) {
 	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var log wait.Log
+	var log check.Log
 	const free = "127.0.0.1:0"
 	args := []string{"serve", "--listen", free, "--admin-listen", free, "--tokens", tokens}
 	server := exec.CommandContext(t.Context(), binaries.Producer, args...) //nolint:gosec // our own program
@@ -39,14 +39,14 @@ func TestGeneratedClients(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })
 	address := regexp.MustCompile(`msg=serving listen=(\S+)`)
-	wait.For(t, "the server", func() bool { return address.MatchString(log.String()) })
+	check.Until(t, "the server", func() bool { return address.MatchString(log.String()) })
 	url := "http://" + address.FindStringSubmatch(log.String())[1]
 	for _, command := range [][]string{
 		{"npm", "run", "-s", "lint"}, {"npm", "run", "-s", "generate"}, {"npm", "run", "-s", "check"},
 		{"node", "node_modules/.generated/orders.mjs"},
 		{"npm", "run", "-s", "generate-python"}, {"/usr/bin/python3", "orders.py"},
 	} {
-		cmd := exec.CommandContext(wait.Context(t), command[0], command[1:]...) //nolint:gosec // our own programs
+		cmd := exec.CommandContext(check.Context(t), command[0], command[1:]...) //nolint:gosec // our own programs
 		cmd.Dir = "openapi"
 		cmd.Env = append(os.Environ(), "URL="+url, "TOKEN="+token)
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // python is Debian's Python, which has Debian's modules.
@@ -34,7 +34,7 @@ func clients(t *testing.T) []client {
 		t.Fatal(err)
 	}
 	options := []string{"-Xlint:all", "-cp", path, "-d", classes}
-	javac := exec.CommandContext(wait.Context(t), "javac", append(options, sources...)...) //nolint:gosec // our own files
+	javac := exec.CommandContext(check.Context(t), "javac", append(options, sources...)...) //nolint:gosec // our own files
 	if out, err := javac.CombinedOutput(); err != nil {
 		t.Fatalf("compile java: %v: %s", err, out)
 	}
@@ -105,7 +105,7 @@ func (p *program) awaitReady() {
 	case <-p.ready:
 	case err := <-p.ended:
 		p.t.Fatalf("the %s ended too early: %v\n%s", p.name, err, &p.stderr)
-	case <-wait.Context(p.t).Done():
+	case <-check.Context(p.t).Done():
 		p.t.Fatalf("the %s isn't ready", p.name)
 	}
 }
@@ -113,7 +113,7 @@ func (p *program) awaitReady() {
 // awaitEnd waits until the program ended without an error.
 func (p *program) awaitEnd() {
 	p.t.Helper()
-	if err := wait.Receive(p.t, "the end of the "+p.name, p.ended); err != nil {
+	if err := check.Receive(p.t, "the end of the "+p.name, p.ended); err != nil {
 		p.t.Fatalf("the %s: %v\n%s", p.name, err, &p.stderr)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestTheDemoHasAConsole: with -keep, the demo prints the address of a console that shows its
@@ -29,14 +28,14 @@ func TestTheDemoHasAConsole(t *testing.T) {
 	}
 	cmd := exec.Command("bin/demo", "-keep", "-tasks", "100", "-over", "100ms")
 	cmd.Dir = dir
-	var printed wait.Log
+	var printed check.Log
 	cmd.Stdout, cmd.Stderr = &printed, os.Stderr
 	check.OK(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 	var at string
-	wait.For(t, "the demo to print the console's address", func() bool {
+	check.Until(t, "the demo to print the console's address", func() bool {
 		if found := regexp.MustCompile(`(?m)^console +(http://\S+)$`).FindStringSubmatch(printed.String()); found != nil {
 			at = found[1]
 		}
@@ -53,7 +52,7 @@ func TestTheDemoHasAConsole(t *testing.T) {
 		}
 	}
 	check.OK(t, cmd.Process.Signal(os.Interrupt))
-	check.OK(t, wait.Receive(t, "the end of the demo", ended))
+	check.OK(t, check.Receive(t, "the end of the demo", ended))
 	if _, err := http.Get(at); err == nil { //nolint:bodyclose // nobody answers
 		t.Error("the console still answers")
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // kept is a Redis that stores its users in a file, or only in memory.
@@ -142,7 +141,7 @@ func TestDocumentedUsersOutliveARestart(t *testing.T) {
 			if got := receive(t, s.RabbitMQURL, "orders.due"); got != "after" {
 				t.Errorf("received %q, want after", got)
 			}
-			wait.For(t, "the scanner to be ready",
+			check.Until(t, "the scanner to be ready",
 				func() bool { return scanner.Get(t.Context(), "/readyz", &strings.Builder{}) == nil })
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
 // TestChartHoldsAlertsAndDashboard: the chart's copies of the alerts and the dashboard
@@ -18,7 +17,7 @@ func TestChartHoldsAlertsAndDashboard(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{rulesFile, dashboardFile} {
 		held := filepath.Join(chart, "files", filepath.Base(path))
-		goldenfile.Check(t, held, file(t, path), "go test ./test/deploy -run "+t.Name()+" -update")
+		check.Golden(t, held, file(t, path), "go test ./test/deploy -run "+t.Name()+" -update")
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const composeFile = root + "/deploy/compose/compose.yaml"
@@ -126,7 +125,7 @@ func TestComposeDemo(t *testing.T) {
 	env := environ("DUEFLEET_REDIS_ADDRS="+s.RedisAddr, "DUEFLEET_REDIS_PREFIX="+s.RedisPrefix,
 		"DUEFLEET_RABBITMQ_URLS="+s.RabbitMQURL)
 	produce, consume := command(t, nil, demo, "produce"), command(t, nil, demo, "consume")
-	var said wait.Log
+	var said check.Log
 	produce.Env, consume.Env = env, env
 	consume.Stdout, consume.Stderr, produce.Stderr = &said, &said, &said
 	awaitQueue(t, s.RabbitMQURL, "orders.due")
@@ -140,7 +139,7 @@ func TestComposeDemo(t *testing.T) {
 		}()
 	}
 	arrived := regexp.MustCompile(`[1-9][0-9]* orders were not paid in time`)
-	wait.For(t, "an order to arrive", func() bool { return arrived.MatchString(said.String()) })
+	check.Until(t, "an order to arrive", func() bool { return arrived.MatchString(said.String()) })
 }
 
 // awaitQueue waits until the scanner has declared a queue.
@@ -149,7 +148,7 @@ func awaitQueue(t *testing.T, url, queue string) {
 	conn, err := amqp.Dial(url)
 	check.OK(t, err)
 	defer conn.Close()
-	wait.For(t, "queue "+queue, func() bool {
+	check.Until(t, "queue "+queue, func() bool {
 		ch, err := conn.Channel()
 		check.OK(t, err)
 		defer ch.Close()

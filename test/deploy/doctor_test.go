@@ -20,7 +20,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // finding is one finding of `scanner doctor -o json`.
@@ -50,7 +49,7 @@ func examine(t *testing.T, s fleet.Settings) findings {
 // within doctorLimit fails the test.
 func examineFile(t *testing.T, path string) (f findings) {
 	t.Helper()
-	wait.For(t, "the servers to answer doctor in its time", func() bool {
+	check.Until(t, "the servers to answer doctor in its time", func() bool {
 		f = examineOnce(t, path)
 		return f.code >= 0 && !strings.Contains(f.text, "no answer within")
 	})
@@ -143,7 +142,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	}
 
 	var table string
-	wait.For(t, "doctor to find nothing wrong when it prints a table", func() bool {
+	check.Until(t, "doctor to find nothing wrong when it prints a table", func() bool {
 		out, err := command(t, nil, programs.Scanner, "doctor", "--config", writeSettings(t, s)).Output()
 		table = string(out)
 		return err == nil
@@ -380,7 +379,7 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 		func(f findings) bool { return f.says("rabbitmq.connection", "fail", "RabbitMQ blocks publishers", "") })
 	f.exitsOne()
 	path := writeSettings(t, s)
-	wait.For(t, "the scanners to say that they are blocked", func() bool {
+	check.Until(t, "the scanners to say that they are blocked", func() bool {
 		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
 		return err == nil && strings.Contains(strings.Join(append(status.Topic("orders").Notes,
 			status.Topic("mails").Notes...), "\n"), "blocks publishers")
@@ -401,7 +400,7 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 // ownRabbitMQ returns a node that a test may break. It ends with the test.
 func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
 	t.Helper()
-	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
+	node, err := servers.StartRabbitMQ(check.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
 	check.OK(t, err)
 	t.Cleanup(func() { _ = node.Stop(context.Background()) })
 	return node
@@ -418,7 +417,7 @@ func remove(t *testing.T, url, queue string) {
 func awaitParked(t *testing.T, s fleet.Settings, topic string) {
 	t.Helper()
 	path := writeSettings(t, s)
-	wait.For(t, "a task of "+topic+" to be parked", func() bool {
+	check.Until(t, "a task of "+topic+" to be parked", func() bool {
 		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
 		return err == nil && status.Topic(topic).Parked > 0
 	})
@@ -438,7 +437,7 @@ func untilFile(t *testing.T, path, what string, before func(), found func(findin
 			t.Logf("doctor's last findings:\n%s", f.text)
 		}
 	}()
-	wait.For(t, what, func() bool {
+	check.Until(t, what, func() bool {
 		if before != nil {
 			before()
 		}
@@ -517,7 +516,7 @@ func TestCheckConnects(t *testing.T) {
 				t.Logf("check %q last said:\n%s", args, said)
 			}
 		}()
-		wait.For(t, fmt.Sprintf("check %q to end with %d and say %q", args, want, patterns), func() bool {
+		check.Until(t, fmt.Sprintf("check %q to end with %d and say %q", args, want, patterns), func() bool {
 			cmd := command(t, nil, programs.Scanner, append([]string{"check", "--config", writeSettings(t, s)}, args...)...)
 			out, _ := cmd.CombinedOutput() // the exit code tells
 			said = string(out)
@@ -554,7 +553,7 @@ func TestDoctorComparesDocumentsAndNoIndexes(t *testing.T) {
 		putDocument(t, s, "", fmt.Sprint("the folder's own key, which isn't a topic's ", i))
 	}
 	path := writeSettings(t, s)
-	wait.For(t, "three scanners that know different indexes", func() bool {
+	check.Until(t, "three scanners that know different indexes", func() bool {
 		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
 		indexes := map[uint64]bool{}
 		for _, m := range status.Fleet {

@@ -17,7 +17,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // nobody is the image's user ID, which has no name in any file.
@@ -41,7 +40,7 @@ func TestImage(t *testing.T) {
 	img := buildImage(t)
 	addr, prefix := servertest.Redis(t)
 	settings := fleet.Settings{
-		RedisAddr: addr, RedisPrefix: prefix, RabbitMQURL: servertest.RabbitMQ(t), ShutdownTimeout: wait.Hang.String(),
+		RedisAddr: addr, RedisPrefix: prefix, RabbitMQURL: servertest.RabbitMQ(t), ShutdownTimeout: check.Hang.String(),
 		Topics: map[string]fleet.Topic{"orders": {
 			"shards": 2, "declare": map[string]any{"queue": "orders.due", "queue_type": "classic"},
 		}},
@@ -54,7 +53,7 @@ func TestImage(t *testing.T) {
 	}
 	scanner, log := img.start()
 	img.awaitHealthy()
-	must(t, img.command("scanner", "healthcheck", "--live", "--timeout", wait.Hang.String(), "--config",
+	must(t, img.command("scanner", "healthcheck", "--live", "--timeout", check.Hang.String(), "--config",
 		"/etc/duefleet/scanner.yaml"))
 	img.checkVersion()
 	must(t, img.command("producer", "schedule", "--config", "/etc/duefleet/scanner.yaml",
@@ -99,7 +98,7 @@ func (m *image) checkVersion() {
 			m.t.Errorf("version prints %q, want %q", said, want)
 		}
 	}
-	wait.For(m.t, "status to name the version", func() bool {
+	check.Until(m.t, "status to name the version", func() bool {
 		return strings.Contains(must(m.t, m.command("scanner", "status", "--config", "/etc/duefleet/scanner.yaml")),
 			imageVersion)
 	})
@@ -188,7 +187,7 @@ func (m *image) awaitHealthy() {
 			m.t.Logf("the last healthcheck said: %s", said)
 		}
 	}()
-	wait.For(m.t, "the scanner to be healthy", func() bool {
+	check.Until(m.t, "the scanner to be healthy", func() bool {
 		var err error
 		said, err = m.command("scanner", "healthcheck", "--config", "/etc/duefleet/scanner.yaml").CombinedOutput()
 		return err == nil
@@ -218,7 +217,7 @@ func receive(t *testing.T, url, queue string) string {
 	ch := servertest.Channel(t, url)
 	messages, err := ch.Consume(queue, "", true, false, false, false, nil)
 	check.OK(t, err)
-	return string(wait.Receive(t, "a message in "+queue, messages).Body)
+	return string(check.Receive(t, "a message in "+queue, messages).Body)
 }
 
 // TestContainerfile: the image has that root file system and nothing else, and runs

@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // programs holds the two programs, built once for all tests.
@@ -18,6 +17,7 @@ var programs fleet.Binaries
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	check.Parallel(2)
 	os.Exit(fleet.RunTests(m, fleet.BuildConfig{}, &programs))
 }
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 func newSettings(t *testing.T) fleet.Settings {
 	t.Helper()
 	servertest.Need(t, "redis-server", "rabbitmq-server")
-	s := fleet.Settings{RabbitMQURL: servertest.RabbitMQ(t), ShutdownTimeout: wait.Hang.String()}
+	s := fleet.Settings{RabbitMQURL: servertest.RabbitMQ(t), ShutdownTimeout: check.Hang.String()}
 	s.RedisAddr, s.RedisPrefix = servertest.Redis(t)
 	return s
 }
@@ -54,10 +54,10 @@ func startScannerOf(t *testing.T, path string) *fleet.Scanner {
 func startScannerWith(t *testing.T, cfg fleet.ScannerConfig) *fleet.Scanner {
 	t.Helper()
 	cfg.Binary, cfg.Dir = programs.Scanner, t.TempDir()
-	scanner, err := fleet.StartScanner(wait.Context(t), cfg)
+	scanner, err := fleet.StartScanner(check.Context(t), cfg)
 	check.OK(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Hang) // longer than the scanner's own limit
+		ctx, cancel := context.WithTimeout(context.Background(), 2*check.Hang) // longer than the scanner's own limit
 		defer cancel()
 		if code, err := scanner.Stop(ctx); err != nil || code != 0 {
 			t.Errorf("the scanner ended with code %d, %v", code, err)

@@ -23,7 +23,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -181,7 +180,7 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 		"intake": {"exchange": "orders.in"}}`)
 	scanner := startScanner(t, s)
 	var families map[string]*dto.MetricFamily
-	wait.For(t, "shards, Consul and the intake to be in the metrics", func() bool {
+	check.Until(t, "shards, Consul and the intake to be in the metrics", func() bool {
 		var body bytes.Buffer
 		check.OK(t, scanner.Get(t.Context(), "/metrics", &body))
 		parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -209,12 +208,12 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	s := newSettings(t)
 	s.Topics = map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}
 	s.More = map[string]fleet.Topic{"redis": {"tls": map[string]any{"enabled": true, "ca_file": ca}}}
-	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner,
+	scanner, err := fleet.StartScanner(check.Context(t), fleet.ScannerConfig{Binary: programs.Scanner,
 		Config: writeSettings(t, s), Dir: t.TempDir(), Name: "tls", Unready: true})
 	check.OK(t, err)
 	t.Cleanup(func() { _ = scanner.Kill() })
 	var families map[string]*dto.MetricFamily
-	wait.For(t, "the certificate and the problem to be in the metrics", func() bool {
+	check.Until(t, "the certificate and the problem to be in the metrics", func() bool {
 		var body bytes.Buffer
 		if scanner.Get(t.Context(), "/metrics", &body) != nil {
 			return false // it has just begun

@@ -14,7 +14,6 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // manifestsNamed returns the manifests with a name, by their kinds.
@@ -135,24 +134,24 @@ func containerArgs(t *testing.T, part, addr, prefix string, files map[string]str
 // well after SIGTERM. The log has its address.
 func startServer(t *testing.T, program string, args []string, env ...string) (addr string) {
 	t.Helper()
-	cmd, log := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...), &wait.Log{}
+	cmd, log := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...), &check.Log{}
 	cmd.Env, cmd.Stderr = environ(env...), log
 	check.OK(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		if err := wait.Receive(t, "the server's end", ended); err != nil {
+		if err := check.Receive(t, "the server's end", ended); err != nil {
 			t.Errorf("%v: %s", err, log)
 		}
 	})
 	address := regexp.MustCompile(`listen"?[=:]"?(127\.0\.0\.1:\d+)"?[, ]"?admin"?[=:]"?(127\.0\.0\.1:\d+)`)
-	wait.For(t, "the server, or its end", func() bool { return address.MatchString(log.String()) || len(ended) > 0 })
+	check.Until(t, "the server, or its end", func() bool { return address.MatchString(log.String()) || len(ended) > 0 })
 	at := address.FindStringSubmatch(log.String())
 	if at == nil {
 		t.Fatalf("%s: %s", args, log)
 	}
-	wait.For(t, "the server to be ready", func() bool { return status(t, "http://"+at[2]+"/readyz", "") == 200 })
+	check.Until(t, "the server to be ready", func() bool { return status(t, "http://"+at[2]+"/readyz", "") == 200 })
 	return at[1]
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // held is how many minutes a phase of a trial lasts for the rules. No rule's "for" with the
@@ -40,7 +39,7 @@ func (tr *trial) alertsAre(want []string) {
 			tr.t.Logf("promtool: %s", said)
 		}
 	}()
-	wait.For(tr.t, "the alerts", func() bool {
+	check.Until(tr.t, "the alerts", func() bool {
 		now.last = tr.scrape()
 		phases := append(slices.Clone(tr.phases), now)
 		path := filepath.Join(tr.t.TempDir(), "trial.test.yaml")
@@ -112,7 +111,7 @@ func (tr *trial) scrape() map[string]float64 {
 	series := map[string]float64{}
 	for i, s := range tr.scanners {
 		var page bytes.Buffer
-		if s.Get(wait.Context(tr.t), "/metrics", &page) != nil {
+		if s.Get(check.Context(tr.t), "/metrics", &page) != nil {
 			continue // it is dead
 		}
 		for _, line := range exported.FindAllStringSubmatch(page.String(), -1) {

@@ -1,12 +1,14 @@
 package deploy_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // mistyped returns a fleet whose document was written to Consul directly, with a typing
@@ -122,7 +123,7 @@ func brokerWithoutMemory(t *testing.T) {
 		Alerts: []string{"DuefleetRabbitMQBlocked"}})
 	watermark("0.6")
 	for _, scanner := range tr.scanners {
-		wait.Closed(t, "the scanner to end", scanner.Gone())
+		check.Closed(t, "the scanner to end", scanner.Gone())
 	}
 	tr.start()
 	tr.heals()
@@ -152,7 +153,7 @@ func evictingRedis(t *testing.T) {
 // newerRecords: a higher number in a record's first byte marks a newer format. The test
 // can't run newer scanners, so it restores the byte instead.
 func newerRecords(t *testing.T) {
-	const format = 3 * 16 // docs/protocol.md: each format adds 16 to the byte, and three are known
+	const format = 4 * 16 // docs/protocol.md: each format adds 16 to the byte, and four are known
 	tr := newTrial(t, newSettings(t))
 	tr.schedule("1h")
 	tr.rewrite(tr.tasks[3:], func(record []byte) { record[0] += format })
@@ -167,10 +168,11 @@ func newerRecords(t *testing.T) {
 	tr.heals()
 }
 
-// rewrite changes the records of tasks, and makes them due.
+// rewrite changes the records of tasks, and makes them due, since a day.
 func (tr *trial) rewrite(ids []string, change func(record []byte)) {
 	tr.t.Helper()
 	ctx, rdb := tr.t.Context(), redisAt(tr.t, tr.settings.RedisAddr)
+	due := time.Now().Add(-24 * time.Hour).UnixMilli()
 	for _, id := range ids {
 		shard := tr.settings.RedisPrefix + ":%s:{orders:0}"
 		if !rdb.HExists(ctx, fmt.Sprintf(shard, "task"), id).Val() {
@@ -178,9 +180,11 @@ func (tr *trial) rewrite(ids []string, change func(record []byte)) {
 		}
 		record, err := rdb.HGet(ctx, fmt.Sprintf(shard, "task"), id).Bytes()
 		check.OK(tr.t, err)
+		copy(record[1:7], binary.BigEndian.AppendUint64(nil, uint64(due))[2:]) //nolint:gosec // a time after 1970
 		change(record)
 		written := rdb.HSet(ctx, fmt.Sprintf(shard, "task"), id, record).Err()
-		check.OK(tr.t, errors.Join(written, rdb.ZAdd(ctx, fmt.Sprintf(shard, "due"), redis.Z{Member: id}).Err()))
+		scored := rdb.ZAdd(ctx, fmt.Sprintf(shard, "due"), redis.Z{Score: float64(due), Member: id}).Err()
+		check.OK(tr.t, errors.Join(written, scored))
 	}
 }
 
@@ -197,7 +201,7 @@ func strayScanner(t *testing.T) {
 	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"other_source"}, Exit: 4, Doctor: 1,
 		Ready: []int{200, 200, 200}, Metrics: []string{"other_source"}, Alerts: []string{"DuefleetProblemMinor"}})
 	tr.scanners = tr.scanners[:2]
-	if code, err := stray.Stop(wait.Context(t)); err != nil || code != 0 {
+	if code, err := stray.Stop(check.Context(t)); err != nil || code != 0 {
 		t.Fatalf("the scanner ended with code %d, %v", code, err)
 	}
 	tr.heals()
@@ -235,7 +239,7 @@ func oldBinding(t *testing.T) {
 	tr.run(tr.advised(advice, "scanner topic set orders --unbind-old"))
 	tr.says(advice, "then delete orders.due when it is empty")
 	ch := servertest.Channel(t, tr.settings.RabbitMQURL)
-	wait.For(t, "the old queue to be empty", func() bool {
+	check.Until(t, "the old queue to be empty", func() bool {
 		_, more, err := ch.Get("orders.due", true)
 		return err != nil || !more
 	})

@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // newTrialAlone returns a trial with a Redis of its own.
@@ -56,7 +55,7 @@ func replica(t *testing.T) {
 		t.Helper()
 		host, port, _ := strings.Cut(master.server.Addr(), ":")
 		k.ask("REPLICAOF", host, port)
-		wait.For(t, "the replica to have all data", func() bool {
+		check.Until(t, "the replica to have all data", func() bool {
 			return strings.Contains(k.admin.Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
 	}
@@ -80,14 +79,14 @@ func deadScanner(t *testing.T) {
 	tr.finds("fleet members", "fail", "1 of 2 scanners died")
 	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"scanner_dead"}, Exit: 4, Doctor: 1, Ready: []int{200},
 		Alerts: []string{"DuefleetScannersMissing"}})
-	check.OK(t, tr.scanners[0].Start(wait.Context(t)))
+	check.OK(t, tr.scanners[0].Start(check.Context(t)))
 	tr.heals()
 }
 
 // awaitAge waits until no scanner counts as the one that replaces another.
 func (tr *trial) awaitAge() {
 	tr.t.Helper()
-	wait.For(tr.t, "the scanners to be older than a silence", func() bool {
+	check.Until(tr.t, "the scanners to be older than a silence", func() bool {
 		var status struct{ Fleet []balance.Member }
 		text := must(tr.t, command(tr.t, nil, programs.Scanner, "status", "-o", "json", "--config", tr.config))
 		check.OK(tr.t, json.Unmarshal([]byte(text), &status))

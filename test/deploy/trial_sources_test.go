@@ -18,13 +18,12 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // ownConsul starts a Consul for one test, with more configuration.
 func ownConsul(t *testing.T, hcl string) *servers.Consul {
 	t.Helper()
-	server, err := servers.StartConsul(wait.Context(t), servers.ConsulConfig{Dir: t.TempDir(), HCL: hcl})
+	server, err := servers.StartConsul(check.Context(t), servers.ConsulConfig{Dir: t.TempDir(), HCL: hcl})
 	check.OK(t, err)
 	t.Cleanup(func() { check.OK(t, server.Kill()) })
 	return server

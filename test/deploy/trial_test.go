@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestTrial breaks a healthy fleet in one way after the other. Each time doctor names
@@ -239,7 +238,7 @@ func (tr *trial) heals() {
 	messages, err := ch.Consume(tr.queue, "", true, false, false, false, nil)
 	check.OK(tr.t, err)
 	for missing := slices.Clone(tr.tasks); len(missing) > 0; {
-		got := string(wait.Receive(tr.t, fmt.Sprintf("tasks %q in %s", missing, tr.queue), messages).Body)
+		got := string(check.Receive(tr.t, fmt.Sprintf("tasks %q in %s", missing, tr.queue), messages).Body)
 		missing = slices.DeleteFunc(missing, func(id string) bool { return id == got })
 	}
 	tr.awaitHealthy()
@@ -249,13 +248,13 @@ func (tr *trial) heals() {
 // stop stops the scanners with SIGTERM, and start starts them again.
 func (tr *trial) stop() {
 	tr.t.Helper()
-	check.OK(tr.t, fleet.StopAll(wait.Context(tr.t), tr.scanners))
+	check.OK(tr.t, fleet.StopAll(check.Context(tr.t), tr.scanners))
 }
 
 func (tr *trial) start() {
 	tr.t.Helper()
 	for _, s := range tr.scanners {
-		check.OK(tr.t, s.Start(wait.Context(tr.t)))
+		check.OK(tr.t, s.Start(check.Context(tr.t)))
 	}
 }
 

@@ -87,7 +87,7 @@ func lowRate(t *testing.T) {
 	tr.rewrite(tr.tasks[3:], func([]byte) {})
 	tr.finds("topic orders late", "fail", "a task has been due for")
 	tr.tell(verdicts{Status: problem.Degraded, Problems: []string{"rate_limited orders", "tasks_late orders"}, Exit: 4,
-		Doctor: 1, Ready: []int{200, 200}, Alerts: []string{"DuefleetTasksLate"}})
+		Doctor: 1, Ready: []int{200, 200}, Alerts: []string{"DuefleetTasksLate", "DuefleetLatenessHigh"}})
 	tr.run("scanner topic set orders rate=0 --config " + tr.config)
 	tr.heals()
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // verdicts has the answers of all tools about a fleet, at one time.
@@ -52,7 +51,7 @@ func (tr *trial) agree(want verdicts) {
 			tr.t.Logf("got  %s\nwant %s", got, want)
 		}
 	}()
-	wait.For(tr.t, "all tools to agree", func() bool {
+	check.Until(tr.t, "all tools to agree", func() bool {
 		got = tr.read()
 		got.Alerts = want.Alerts
 		return reflect.DeepEqual(got, want)
@@ -138,7 +137,7 @@ func (tr *trial) read() (v verdicts) {
 		}
 		check.OK(tr.t, answer.Body.Close())
 		v.Ready = append(v.Ready, answer.StatusCode)
-		check.OK(tr.t, s.Get(wait.Context(tr.t), "/metrics", &page))
+		check.OK(tr.t, s.Get(check.Context(tr.t), "/metrics", &page))
 		for _, found := range series.FindAllStringSubmatch(page.String(), -1) {
 			v.Metrics = addKind(v.Metrics, problem.Kind(found[1]), found[2])
 		}

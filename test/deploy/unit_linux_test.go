@@ -16,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // service runs the commands of the unit and of credentials.conf as systemd does: as a
@@ -90,7 +89,7 @@ func TestUnitStartsWheneverTheScannerDoes(t *testing.T) {
 		wrong := settings
 		wrong.Topics = map[string]fleet.Topic{"orders": {"shards": 0}}
 		run := newService(t, wrong, secrets).start()
-		if err := wait.Receive(t, "the scanner to end", run.ended); err == nil ||
+		if err := check.Receive(t, "the scanner to end", run.ended); err == nil ||
 			!strings.Contains(run.log.String(), "topics.orders.shards") {
 			t.Errorf("%v, and the log doesn't name the mistake:\n%s", err, run.log)
 		}
@@ -103,7 +102,7 @@ func admit(t *testing.T, addr, user, password string) {
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	t.Cleanup(func() { _ = rdb.Close() })
 	check.OK(t, rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all").Err())
-	t.Cleanup(func() { _ = rdb.Do(wait.Context(t), "ACL", "DELUSER", user).Err() })
+	t.Cleanup(func() { _ = rdb.Do(check.Context(t), "ACL", "DELUSER", user).Err() })
 }
 
 func newService(t *testing.T, settings fleet.Settings, secrets map[string]string) *service {
@@ -171,7 +170,7 @@ func (s *service) start() *running {
 	if len(commands) != 1 {
 		s.t.Fatalf("the unit has %d ExecStart, want one", len(commands))
 	}
-	run := &running{service: s, cmd: commands[0], log: &wait.Log{}, ended: make(chan error, 1)}
+	run := &running{service: s, cmd: commands[0], log: &check.Log{}, ended: make(chan error, 1)}
 	run.cmd.Stderr = run.log
 	check.OK(s.t, run.cmd.Start())
 	go func() { run.ended <- run.cmd.Wait() }()
@@ -197,7 +196,7 @@ func (s *service) commands(key string) (all []*exec.Cmd) {
 type running struct {
 	service *service
 	cmd     *exec.Cmd
-	log     *wait.Log
+	log     *check.Log
 	ended   chan error
 }
 
@@ -205,7 +204,7 @@ type running struct {
 func (r *running) await(verb ...string) {
 	r.service.t.Helper()
 	verb = append(verb, "--config", r.service.path("scanner.yaml"))
-	wait.For(r.service.t, "the scanner to be healthy, or to end", func() bool {
+	check.Until(r.service.t, "the scanner to be healthy, or to end", func() bool {
 		return len(r.ended) > 0 || r.service.as(r.service.path("scanner"), verb...).Run() == nil
 	})
 }
@@ -214,7 +213,7 @@ func (r *running) await(verb ...string) {
 func (r *running) stop() error {
 	r.service.t.Helper()
 	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	return wait.Receive(r.service.t, "the scanner to end", r.ended)
+	return check.Receive(r.service.t, "the scanner to end", r.ended)
 }
 
 // as runs a command as the service's user.

@@ -76,7 +76,7 @@ func readRepository(t *testing.T) (repository, []page) {
 			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, name), -1) {
 				r.tests[m[1]] = true
 			}
-		case path.Dir(name) == "internal/shard" && strings.HasSuffix(name, ".go"):
+		case (path.Dir(name) == "internal/shard" || path.Dir(name) == "internal/registry") && strings.HasSuffix(name, ".go"):
 			addKeys(r.keys, read(t, name))
 		case path.Dir(name) == "internal/doctor" && strings.HasSuffix(name, ".go"):
 			for _, m := range regexp.MustCompile(`"((?:redis|rabbitmq|consul)\.\w+)"`).FindAllStringSubmatch(read(t, name), -1) {
@@ -283,11 +283,12 @@ func addSettings(all map[string]bool, prefix string, tree map[string]any) {
 	}
 }
 
-// addKeys adds the shapes of the keys that a source file of internal/shard makes.
+// addKeys adds the shapes of the keys that a source file of internal/shard or internal/registry makes.
 func addKeys(all map[string]bool, source string) {
 	for pattern, place := range map[string]string{
 		`\bs\.key\("(\w+)"\)`:               ":{topic:shard}",
-		`\btopicKey\("(\w+)"\)`:             ":{topic}",
+		`\btopicKey\("(\w+)"[,)]`:           ":{topic}",
+		`\br\.key\("([\w:]+)"\)`:            "",
 		`\bs\.prefix \+ ":([\w:]+)"`:        "",
 		`\bt\.store\.prefix \+ ":(\w+):\{"`: ":{topic:shard}",
 		`\bs\.key\("(claim)"\) \+ ":`:       ":{topic:shard}:more",
@@ -298,5 +299,33 @@ func addKeys(all map[string]bool, source string) {
 	}
 	if strings.Contains(source, `t.documentKey() + ":source"`) {
 		all["document:{topic}:source"] = true
+	}
+}
+
+// TestTheLineOfEachClientIsTested: the programs in test/clients contain the lines that the
+// page tells users of the delayed message exchange to write.
+func TestTheLineOfEachClientIsTested(t *testing.T) {
+	t.Parallel()
+	programs := map[string][]string{
+		"python": {"python/publisher.py", "python/consumer.py"},
+		"js":     {"node/publisher.js", "node/consumer.js"},
+		"php":    {"php/publisher.php", "php/consumer.php"},
+		"java":   {"java/Publisher.java", "java/Consumer.java"},
+	}
+	block := regexp.MustCompile("(?s)\n```(\\w+)\n(\\S+ With the plugin:.*?)```\n")
+	for _, m := range block.FindAllStringSubmatch(read(t, "docs/from-the-delayed-exchange.md"), -1) {
+		language, lines := m[1], strings.Split(strings.TrimSpace(m[2]), "\n")
+		for _, file := range programs[language] {
+			text := read(t, filepath.Join("test", "clients", file))
+			for _, line := range lines {
+				if !strings.Contains(text, line+"\n") {
+					t.Errorf("test/clients/%s has no line %s", file, line)
+				}
+			}
+		}
+		delete(programs, language)
+	}
+	for language := range programs {
+		t.Errorf("the page shows no line for %s", language)
 	}
 }

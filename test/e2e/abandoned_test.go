@@ -8,7 +8,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestAbandonedIntake: the queue of an intake is unbound while scanners run, although they
@@ -33,7 +32,7 @@ func TestAbandonedIntake(t *testing.T) {
 		message := amqp.Publishing{MessageId: id, Headers: amqp.Table{"x-duefleet-in": "1h"}}
 		sent, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "in", "key", true, false, message)
 		check.OK(t, err)
-		_, err = sent.WaitContext(wait.Context(t))
+		_, err = sent.WaitContext(check.Context(t))
 		check.OK(t, err)
 		select {
 		case <-returns:
@@ -47,8 +46,8 @@ func TestAbandonedIntake(t *testing.T) {
 	}
 	check.OK(t, ch.ExchangeDeclare("in", amqp.ExchangeTopic, true, false, false, false, nil))
 	must(t, w.scanner("topic", "set", "orders", "intake.exchange=in", "intake.queue=old"))
-	wait.For(t, "the intake to be bound", rarely(func() bool { return !publish("first") }))
-	wait.For(t, "its message to be stored", stored(1))
+	check.Until(t, "the intake to be bound", rarely(func() bool { return !publish("first") }))
+	check.Until(t, "its message to be stored", stored(1))
 	out := must(t, w.scanner("topic", "set", "orders", "intake.queue=new", "--unbind-old"))
 	if !strings.Contains(out.Stdout, "queue old is unbound from exchange in; messages that lie in it: 0") {
 		t.Errorf("set says %s", out.Stdout)
@@ -56,7 +55,7 @@ func TestAbandonedIntake(t *testing.T) {
 	if publish("second") {
 		t.Error("the new queue isn't bound")
 	}
-	wait.For(t, "the second message to be stored", stored(2))
+	check.Until(t, "the second message to be stored", stored(2))
 	if n := queue("old").Messages; n != 0 {
 		t.Errorf("%d messages in the old queue", n)
 	}

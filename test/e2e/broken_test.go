@@ -8,7 +8,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestBrokenDocument: settings with a mistake change nothing. Status, the metrics and the
@@ -20,7 +19,7 @@ func TestBrokenDocument(t *testing.T) {
 		w.send("orders", "before", 10)
 		w.arrive("the tasks before")
 		w.spoil("orders")
-		wait.For(w.t, "status to name the mistake", rarely(func() bool {
+		check.Until(w.t, "status to name the mistake", rarely(func() bool {
 			members := 0
 			for _, m := range w.status().Fleet {
 				if strings.Contains(fmt.Sprint(m.Errors), "shards") {
@@ -35,7 +34,7 @@ func TestBrokenDocument(t *testing.T) {
 			}
 		}
 		if w.settings.ConsulAddr != "" {
-			wait.For(w.t, "the notes in Consul", rarely(func() bool { return w.notes("shards") == 2 }))
+			check.Until(w.t, "the notes in Consul", rarely(func() bool { return w.notes("shards") == 2 }))
 		}
 		if got := w.status().Topic("orders").Shards; got != 4 {
 			w.t.Errorf("the topic has %d shards, want 4 as before", got)
@@ -43,8 +42,8 @@ func TestBrokenDocument(t *testing.T) {
 		w.send("orders", "meanwhile", 10)
 		w.arrive("the tasks under the old settings")
 		w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 5}))
-		wait.For(w.t, "the corrected settings", rarely(func() bool { return w.status().Topic("orders").Shards == 5 }))
-		wait.For(w.t, "status without the mistake", rarely(func() bool {
+		check.Until(w.t, "the corrected settings", rarely(func() bool { return w.status().Topic("orders").Shards == 5 }))
+		check.Until(w.t, "status without the mistake", rarely(func() bool {
 			for _, m := range w.status().Fleet {
 				if len(m.Errors) > 0 {
 					return false
@@ -76,15 +75,15 @@ func TestBrokenDocumentVanishes(t *testing.T) {
 			return true
 		})
 	}
-	wait.For(t, "status to name two mistakes", mistakes(2))
+	check.Until(t, "status to name two mistakes", mistakes(2))
 	for _, s := range w.scanners {
-		wait.For(t, "the metrics to count two mistakes",
+		check.Until(t, "the metrics to count two mistakes",
 			rarely(func() bool { return readMetrics(t, s).sum("duefleet_config_errors") == 2 }))
 	}
 	for _, topic := range []string{"orders", "invoices"} {
 		w.vanish(topic)
 	}
-	wait.For(t, "status without a mistake", mistakes(0))
+	check.Until(t, "status without a mistake", mistakes(0))
 	for _, s := range w.scanners {
 		w.awaitAnswer(s, "config: ok: 1 topics, 0 errors")
 		if m := readMetrics(t, s); m.sum("duefleet_config_errors") != 0 || m.sum("duefleet_config_errors_total") != 2 {
@@ -92,7 +91,7 @@ func TestBrokenDocumentVanishes(t *testing.T) {
 				m.sum("duefleet_config_errors_total"))
 		}
 	}
-	wait.For(t, "notes in Consul without a mistake", rarely(func() bool { return w.notes("shards") == 0 }))
+	check.Until(t, "notes in Consul without a mistake", rarely(func() bool { return w.notes("shards") == 0 }))
 	w.send("orders", "o", 10)
 	w.check()
 }

@@ -17,13 +17,12 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // migrating waits until the change to m shards has begun, and returns its epoch.
 func (w *source) migrating(m int) (epoch int64) {
 	w.t.Helper()
-	wait.For(w.t, fmt.Sprintf("a change to %d shards", m), func() bool {
+	check.Until(w.t, fmt.Sprintf("a change to %d shards", m), func() bool {
 		p := w.placement()
 		epoch = p.Epoch
 		return p.Phase == shard.Migrating && p.Shards == m
@@ -59,7 +58,7 @@ func (w *source) settled(m int) {
 		return int(change.Moved) + change.Clean
 	}
 	count := 0
-	wait.Progress(w.t, fmt.Sprintf("%d shards, stable", m), func() int { return count }, rarely(func() bool {
+	check.Progress(w.t, fmt.Sprintf("%d shards, stable", m), func() int { return count }, rarely(func() bool {
 		p := w.placement()
 		if p.Phase == shard.Stable && p.Shards == m {
 			return true
@@ -183,7 +182,7 @@ func TestAllScannersKilledDuringChange(t *testing.T) {
 // revive starts all scanners again.
 func (w *source) revive() {
 	w.t.Helper()
-	ctx := wait.Context(w.t)
+	ctx := check.Context(w.t)
 	var g errgroup.Group
 	for _, s := range w.scanners {
 		g.Go(func() error { return s.Start(ctx) })
@@ -205,7 +204,7 @@ func TestStoppedDuringChange(t *testing.T) {
 			if code, err := w.stopOne(s); err != nil || code != 0 {
 				w.t.Fatalf("stop: code %d, %v", code, err)
 			}
-			check.OK(w.t, s.Start(wait.Context(w.t)))
+			check.OK(w.t, s.Start(check.Context(w.t)))
 		}
 		letGo()
 		w.settled(7)
@@ -231,16 +230,16 @@ func TestConsulGoneDuringChange(t *testing.T) {
 	w.migrating(9)
 	check.OK(t, server.Kill())
 	check.OK(t, w.scanners[0].Kill())
-	if err := w.scanners[0].Start(wait.Context(t)); err != nil {
+	if err := w.scanners[0].Start(check.Context(t)); err != nil {
 		t.Fatalf("a scanner does not start without Consul: %v", err)
 	}
 	letGo()
 	w.settled(9)
 	w.send("orders", "without", 100)
-	wait.Progress(t, "tasks without Consul", w.recorder.Ledger.Count,
+	check.Progress(t, "tasks without Consul", w.recorder.Ledger.Count,
 		func() bool { return w.recorder.Ledger.Missing() == len(far) })
-	check.OK(t, server.Restart(wait.Context(t)))
-	wait.For(t, "the scanners in the catalog of a Consul that came back", rarely(func() bool {
+	check.OK(t, server.Restart(check.Context(t)))
+	check.Until(t, "the scanners in the catalog of a Consul that came back", rarely(func() bool {
 		live := w.live()
 		return len(live) == 2 && slices.Equal(w.registered(true), live)
 	}))
@@ -256,13 +255,13 @@ func TestRegistration(t *testing.T) {
 	servertest.Need(t, "consul")
 	w := newConsulSource(t)
 	w.begin()
-	wait.For(t, "two services that pass their check", rarely(func() bool { return len(w.registered(true)) == 2 }))
+	check.Until(t, "two services that pass their check", rarely(func() bool { return len(w.registered(true)) == 2 }))
 	_, err := w.stopOne(w.scanners[0])
 	check.OK(t, err)
 	if got := w.registered(false); len(got) != 1 {
 		t.Errorf("services %q after one of two scanners stopped, want 1", got)
 	}
-	wait.For(t, "the other to pass its check", rarely(func() bool { return len(w.registered(true)) == 1 }))
+	check.Until(t, "the other to pass its check", rarely(func() bool { return len(w.registered(true)) == 1 }))
 	w.stop()
 	if got := w.registered(false); len(got) != 0 {
 		t.Errorf("services %q after all scanners stopped, want none", got)
@@ -327,7 +326,7 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 		must(t, w.scanner(append([]string{"topic", "set", "orders", "--no-wait"}, change.Pairs()...)...))
 		written := time.Now()
 		index := float64(w.index("orders"))
-		wait.Progress(t, fmt.Sprintf("change %d, %v", i, change), w.recorder.Ledger.Count, rarely(func() bool {
+		check.Progress(t, fmt.Sprintf("change %d, %v", i, change), w.recorder.Ledger.Count, rarely(func() bool {
 			for _, s := range w.scanners {
 				if readMetrics(t, s).sum("duefleet_config_applied_index") < index {
 					return false
@@ -338,7 +337,7 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 		tell(change, time.Since(written))
 	}
 	tries := 0
-	wait.For(t, "7 workers in each scanner", rarely(func() bool {
+	check.Until(t, "7 workers in each scanner", rarely(func() bool {
 		tries++ // a topic without due tasks sleeps, and has no workers
 		w.schedule(orders("orders", fmt.Sprint("awake", tries), 1, time.Now(), 0, 0)...)
 		return readMetrics(t, w.scanners[0]).sum("duefleet_workers") == 7 &&
@@ -366,8 +365,8 @@ func TestProgress(t *testing.T) {
 	w.begin()
 	far := w.far(3000)
 	letGo := w.holdUp(far, 11)
-	var told, drawn wait.Log
-	set := func(told *wait.Log, terminal bool) <-chan fleet.Output {
+	var told, drawn check.Log
+	set := func(told *check.Log, terminal bool) <-chan fleet.Output {
 		ended := make(chan fleet.Output, 1)
 		go func() {
 			defer close(ended)
@@ -385,7 +384,7 @@ func TestProgress(t *testing.T) {
 		return ended
 	}
 	ended := set(&told, false)
-	wait.For(t, "the progress in status and metrics", rarely(func() bool {
+	check.Until(t, "the progress in status and metrics", rarely(func() bool {
 		m := readMetrics(t, w.scanners[0])
 		c := w.status().Topic("orders").Change
 		return c != nil && c.Moved > 0 && c.Misplaced > 0 && c.Rate > 0 && !c.End.IsZero() &&
@@ -393,10 +392,10 @@ func TestProgress(t *testing.T) {
 			m.sum("duefleet_moved_tasks_total") > 0 &&
 			m.sum("duefleet_move_rate_tasks_per_second") > 0 && m.sum("duefleet_move_left_seconds") > 0
 	}))
-	wait.For(t, "topic set --wait to tell how many were moved",
+	check.Until(t, "topic set --wait to tell how many were moved",
 		func() bool { return strings.Contains(told.String(), "moved") })
 	drew := set(&drawn, true) // the document has this value already, but --wait still waits for the change
-	wait.For(t, "topic set --wait to draw a bar on a terminal", func() bool {
+	check.Until(t, "topic set --wait to draw a bar on a terminal", func() bool {
 		return strings.Contains(drawn.String(), "moving orders") && strings.Contains(drawn.String(), "%")
 	})
 	select {
@@ -408,20 +407,20 @@ func TestProgress(t *testing.T) {
 	}
 	letGo()
 	w.settled(11)
-	out := must(t, wait.Receive(t, "topic set --wait to return", ended))
+	out := must(t, check.Receive(t, "topic set --wait to return", ended))
 	for _, want := range []string{"shards: 4 -> 11", "11 shards, stable"} {
 		if !strings.Contains(out.Stdout, want) {
 			t.Errorf("it prints %q, want %q in it", out.Stdout, want)
 		}
 	}
-	out = must(t, wait.Receive(t, "topic set --wait on a terminal to return", drew))
+	out = must(t, check.Receive(t, "topic set --wait on a terminal to return", drew))
 	if !strings.Contains(out.Stdout, "11 shards, stable") {
 		t.Errorf("on a terminal it prints %q, want 11 shards, stable", out.Stdout)
 	}
 	if strings.Contains(told.String(), "\r") {
 		t.Errorf("where there is no terminal it draws: %q", told.String())
 	}
-	wait.For(t, "metrics without a change", rarely(func() bool {
+	check.Until(t, "metrics without a change", rarely(func() bool {
 		m := readMetrics(t, w.scanners[0])
 		return m.sum("duefleet_migrating") == 0 && m.sum("duefleet_misplaced_tasks") == 0 &&
 			m.sum("duefleet_move_left_seconds") == 0

@@ -11,7 +11,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // checkError checks the output of a call that must fail: its exit code, and one line on
@@ -175,14 +174,14 @@ func TestExitCodes(t *testing.T) {
 	checkError(t, "schedule again", call("schedule", "--in", "1h", "--if-absent"), 4, "exists")
 	before := time.Now()
 	must(t, call("reschedule", "--in", "300ms"))
-	wait.For(w.t, "the message", func() bool { return len(w.delivered("a b\n🚀")) == 1 })
+	check.Until(w.t, "the message", func() bool { return len(w.delivered("a b\n🚀")) == 1 })
 	d := w.delivered("a b\n🚀")[0]
 	if string(d.Body) != "p" || d.ContentType != "text/plain" || d.Headers["k"] != "v=w" ||
 		d.At.Sub(before) < 300*time.Millisecond {
 		t.Errorf("%q, %s, %v after %s; want p, text/plain, k: v=w after 300ms", d.Body, d.ContentType, d.Headers,
 			d.At.Sub(before))
 	}
-	wait.For(t, "it to be gone", rarely(func() bool { return w.status().Topic("orders").Pending == 0 }))
+	check.Until(t, "it to be gone", rarely(func() bool { return w.status().Topic("orders").Pending == 0 }))
 	checkError(t, "get after it was delivered", call("get"), 3, "no such task")
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestAClusterByOneAddress: redis.addrs names one node of a Redis Cluster, as AWS's
@@ -43,7 +42,7 @@ func TestAClusterByOneAddress(t *testing.T) {
 		must(t, w.producer("schedule", "--topic", "orders", "--id", id, "--in", "1s"))
 	}
 	for _, id := range ids {
-		wait.For(t, "task "+id, func() bool { return len(w.delivered(id)) == 1 })
+		check.Until(t, "task "+id, func() bool { return len(w.delivered(id)) == 1 })
 	}
 	out = run(t, fleet.Command{Path: programs.Producer,
 		Args: []string{"__completeNoDesc", "--config", w.config, "schedule", "--topic", ""}})

@@ -11,7 +11,6 @@ import (
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestALossIsReportedUntilSomebodyAcceptsIt: Redis is emptied while two scanners run with
@@ -27,24 +26,24 @@ func TestALossIsReportedUntilSomebodyAcceptsIt(t *testing.T) {
 	_, err := w.recorder.Client.Schedule(t.Context(), later)
 	check.OK(t, err)
 	identity := func() string { return w.redis.HGet(t.Context(), w.settings.RedisPrefix+":identity", "value").Val() }
-	wait.For(t, "the identity in Consul", rarely(func() bool {
+	check.Until(t, "the identity in Consul", rarely(func() bool {
 		pair, _, err := w.kv().Get(w.settings.ConsulPrefix+"/identity/"+w.settings.RedisPrefix, nil)
 		return err == nil && pair != nil && string(pair.Value) == identity()
 	}))
 	first := identity()
 	healthy := rarely(func() bool { return w.scanner("status", "--exit-code").Code == 0 })
-	wait.For(t, "a healthy fleet", healthy)
+	check.Until(t, "a healthy fleet", healthy)
 	w.empty()
 	reported := rarely(func() bool {
 		out := w.scanner("status", "--exit-code")
 		return out.Code == 4 && strings.Contains(out.Stderr, "redis lost the data of the fleet: "+first+" is expected")
 	})
-	wait.For(t, "the loss to be reported", reported)
+	check.Until(t, "the loss to be reported", reported)
 	w.stop()
 	w.start(2)
-	wait.For(t, "the loss to be reported after a restart", reported)
+	check.Until(t, "the loss to be reported after a restart", reported)
 	w.send("orders", "meanwhile", 20)
-	wait.For(t, "tasks to be delivered", func() bool { return w.recorder.Ledger.Missing() == 0 })
+	check.Until(t, "tasks to be delivered", func() bool { return w.recorder.Ledger.Missing() == 0 })
 	if id := identity(); id != "" {
 		t.Errorf("redis got the identity %s, and %s is expected", id, first)
 	}
@@ -52,14 +51,14 @@ func TestALossIsReportedUntilSomebodyAcceptsIt(t *testing.T) {
 	if out := must(t, w.scanner("data", "accept", "--yes")); !strings.Contains(out.Stdout, "replaces "+first) {
 		t.Errorf("accept says %q", out.Stdout)
 	}
-	wait.For(t, "a healthy fleet", healthy)
+	check.Until(t, "a healthy fleet", healthy)
 	w.stop()
 	w.start(2)
-	wait.For(t, "the second identity in Consul", rarely(func() bool {
+	check.Until(t, "the second identity in Consul", rarely(func() bool {
 		pair, _, err := w.kv().Get(w.settings.ConsulPrefix+"/identity/"+w.settings.RedisPrefix, nil)
 		return err == nil && pair != nil && identity() == string(pair.Value)+" replaces "+first
 	}))
-	wait.For(t, "a healthy fleet after another restart", healthy)
+	check.Until(t, "a healthy fleet after another restart", healthy)
 	w.check()
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // deadLetterTopic is a topic whose exchanges and queues the scanners declare.
@@ -61,11 +60,11 @@ func (d deadLetters) reject(ch *amqp.Channel, body string) {
 		Log: slog.New(slog.DiscardHandler), Handler: func(context.Context, task.Delivery) error { return nil },
 	})
 	check.OK(d.t, err)
-	stop := wait.Background(d.t, "the consumer", c.Run)
+	stop := check.Background(d.t, "the consumer", c.Run)
 	defer stop()
 	m := amqp.Publishing{Body: []byte(body)}
 	check.OK(d.t, ch.PublishWithContext(d.t.Context(), "orders", "order.due", true, false, m))
-	wait.For(d.t, "the message in the dead-letter queue", rarely(func() bool {
+	check.Until(d.t, "the message in the dead-letter queue", rarely(func() bool {
 		m, there, err := ch.Get("orders.dead", true)
 		check.OK(d.t, err)
 		if there && string(m.Body) != body {
@@ -84,7 +83,7 @@ func TestWhatIsNoTaskIsKept(t *testing.T) {
 	d.awaitServed(1)
 	must(t, d.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s"))
 	ch := servertest.Channel(t, d.admin)
-	wait.For(t, "the task to be delivered", rarely(func() bool { return d.status().Topic("orders").Pending == 0 }))
+	check.Until(t, "the task to be delivered", rarely(func() bool { return d.status().Topic("orders").Pending == 0 }))
 	d.reject(ch, "no task")
 	d.stop()
 }
@@ -100,12 +99,12 @@ func TestAPolicyServesAQueueThatExists(t *testing.T) {
 	d.start(1)
 	d.awaitServed(1)
 	must(t, d.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s"))
-	wait.For(t, "the task to be delivered", rarely(func() bool { return d.status().Topic("orders").Pending == 0 }))
+	check.Until(t, "the task to be delivered", rarely(func() bool { return d.status().Topic("orders").Pending == 0 }))
 	d.settings.Topics = deadLetterTopic("orders.dead")
 	d.write()
 	var command []string
 	advice := regexp.MustCompile(`rabbitmqctl (set_policy) -p VHOST (\S+) '([^']*)' '([^']*)' --apply-to queues`)
-	wait.For(t, "the status to name a policy", rarely(func() bool {
+	check.Until(t, "the status to name a policy", rarely(func() bool {
 		notes := strings.Join(d.status().Topic("orders").Notes, "\n")
 		command = advice.FindStringSubmatch(notes)
 		return command != nil
@@ -116,7 +115,9 @@ func TestAPolicyServesAQueueThatExists(t *testing.T) {
 	d.settings.Topics = deadLetterTopic("")
 	d.write()
 	must(t, d.producer("schedule", "--topic", "orders", "--id", "b", "--in", "0s"))
-	wait.For(t, "the topic to be delivered again", rarely(func() bool { return d.status().Topic("orders").Pending == 0 }))
+	check.Until(t, "the topic to be delivered again", rarely(func() bool {
+		return d.status().Topic("orders").Pending == 0
+	}))
 	d.reject(servertest.Channel(t, d.admin), "no task")
 	d.stop()
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestDoctorEndsAtTheFirstSignal: SIGINT and SIGTERM end doctor within a second while a
@@ -28,13 +27,13 @@ func TestDoctorEndsAtTheFirstSignal(t *testing.T) {
 			silent, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
 			check.OK(t, err)
 			defer silent.Close()
-			defer context.AfterFunc(wait.Context(t), func() { silent.Close() })() // no Accept is endless
+			defer context.AfterFunc(check.Context(t), func() { silent.Close() })() // no Accept is endless
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": {"shards": 1}}}
 			settings.RedisAddr, settings.RedisPrefix = servertest.Redis(t)
 			settings.RabbitMQURL = "amqp://guest:guest@" + silent.Addr().String() + "/"
 			config := filepath.Join(t.TempDir(), "config.yaml")
 			check.OK(t, fleet.WriteConfig(config, settings.Document()))
-			ctx, cancel := context.WithTimeout(wait.Context(t), patience)
+			ctx, cancel := context.WithTimeout(check.Context(t), patience)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, programs.Scanner, "doctor", "--config", config)
 			var out bytes.Buffer

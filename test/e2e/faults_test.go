@@ -7,7 +7,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestKill: killed scanners lose nothing. Only tasks that they had in flight may arrive
@@ -26,7 +25,7 @@ func TestKill(t *testing.T) {
 	for i := range kills {
 		w.awaitCount((2*i+1)*tasks/10 + 1)
 		check.OK(t, w.scanners[i].Kill())
-		check.OK(t, w.scanners[i].Start(wait.Context(t)))
+		check.OK(t, w.scanners[i].Start(check.Context(t)))
 	}
 	r := w.finish()
 	t.Logf("%d arrived twice, %d marked as redelivered", r.Duplicated, r.Redelivered)

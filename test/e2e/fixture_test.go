@@ -1,8 +1,12 @@
+// Package e2e_test tests whole fleets from outside, through their stable interfaces: the
+// programs' flags, output and exit codes, the configuration, the messages and the
+// metrics. The servers are real, and the scanners are processes.
 package e2e_test
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +17,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/producer"
@@ -20,8 +25,17 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
+
+// programs holds the two programs, built once for all tests.
+var programs fleet.Binaries
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	check.Parallel(3)
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy traces every packet
+	os.Exit(fleet.RunTests(m, fleet.BuildConfig{Race: raceEnabled}, &programs))
+}
 
 const (
 	// patience is the limit for a scanner's end: twice its shutdown_timeout. A scanner
@@ -106,7 +120,7 @@ func (w *fixture) write() {
 // start adds n scanners, all at the same time.
 func (w *fixture) start(n int) {
 	w.t.Helper()
-	ctx := wait.Context(w.t)
+	ctx := check.Context(w.t)
 	first := len(w.scanners)
 	w.scanners = append(w.scanners, make([]*fleet.Scanner, n)...)
 	var g errgroup.Group
@@ -125,7 +139,7 @@ func (w *fixture) start(n int) {
 // scanners run.
 func (w *fixture) awaitTopic(name string) {
 	w.t.Helper()
-	wait.For(w.t, "topic "+name+" to be known", rarely(func() bool { return w.status().Topic(name).Shards > 0 }))
+	check.Until(w.t, "topic "+name+" to be known", rarely(func() bool { return w.status().Topic(name).Shards > 0 }))
 }
 
 // stop stops all scanners and checks their exit codes.
@@ -192,7 +206,7 @@ func (w *fixture) consume(queues ...string) {
 		var g errgroup.Group
 		g.Go(func() error { return c.Run(w.t.Context()) })
 		w.t.Cleanup(func() { _ = g.Wait() })
-		wait.Closed(w.t, "queue "+queue+" to be consumed from", c.Ready())
+		check.Closed(w.t, "queue "+queue+" to be consumed from", c.Ready())
 	}
 }
 
@@ -265,20 +279,20 @@ func (w *fixture) awaitEmpty() {
 			w.t.Logf("%d tasks are stored; status %+v", left, w.status())
 		}
 	}()
-	wait.Progress(w.t, "nothing to be stored after all arrived", func() int { return int(left) },
+	check.Progress(w.t, "nothing to be stored after all arrived", func() int { return int(left) },
 		rarely(func() bool { left = stored(); return left == 0 }))
 }
 
 // arrive waits until everything promised has arrived.
 func (w *fixture) arrive(what string) {
 	w.t.Helper()
-	wait.Progress(w.t, what, w.recorder.Ledger.Count, func() bool { return w.recorder.Ledger.Missing() == 0 })
+	check.Progress(w.t, what, w.recorder.Ledger.Count, func() bool { return w.recorder.Ledger.Missing() == 0 })
 }
 
 // awaitCount waits until n messages have arrived.
 func (w *fixture) awaitCount(n int) {
 	w.t.Helper()
-	wait.Count(w.t, "messages", n, w.recorder.Ledger.Count)
+	check.Count(w.t, "messages", n, w.recorder.Ledger.Count)
 }
 
 // rarely returns a condition that evaluates a costly condition only every seldom.
@@ -300,7 +314,7 @@ func (w *fixture) drain() {
 	ch := w.channel()
 	for queue, end := range w.ends {
 		check.OK(w.t, ch.PublishWithContext(w.t.Context(), "", queue, false, false, amqp.Publishing{AppId: marker}))
-		wait.Progress(w.t, "queue "+queue+" to be empty", w.recorder.Ledger.Count, func() bool {
+		check.Progress(w.t, "queue "+queue+" to be empty", w.recorder.Ledger.Count, func() bool {
 			select {
 			case <-end:
 				return true
@@ -357,7 +371,7 @@ func (w *fixture) producer(args ...string) fleet.Output {
 
 func run(t *testing.T, c fleet.Command) fleet.Output {
 	t.Helper()
-	out, err := c.Run(wait.Context(t))
+	out, err := c.Run(check.Context(t))
 	check.OK(t, err)
 	return out
 }

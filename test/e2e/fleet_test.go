@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestExactlyOnce: three scanners serve two topics with their own exchanges and routing
@@ -126,7 +125,7 @@ func TestChangesAtTheLastMoment(t *testing.T) {
 	w.schedule(all...)
 	for i, o := range all {
 		k := fleet.Key{Topic: o.Topic, ID: o.ID}
-		wait.For(w.t, "its due time", func() bool { return time.Until(o.Due) < 2*time.Millisecond })
+		check.Until(w.t, "its due time", func() bool { return time.Until(o.Due) < 2*time.Millisecond })
 		var err error
 		switch i % 3 {
 		case 0:

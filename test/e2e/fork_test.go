@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestFork: if there are two placements with one epoch, the fleet names both in its log
@@ -39,8 +38,10 @@ func TestFork(t *testing.T) {
 		return strings.Contains(text, task.ErrForked.Error()) && strings.Contains(text, lost.String()) &&
 			strings.Contains(text, other.String())
 	}
-	wait.For(t, "status to name both", rarely(func() bool { return told(fmt.Sprint(w.status().Topic("orders").Notes)) }))
-	wait.For(t, "a log to name both", rarely(func() bool {
+	check.Until(t, "status to name both", rarely(func() bool {
+		return told(fmt.Sprint(w.status().Topic("orders").Notes))
+	}))
+	check.Until(t, "a log to name both", rarely(func() bool {
 		return told(w.log(w.scanners[0])) ||
 			told(w.log(w.scanners[1]))
 	}))
@@ -52,7 +53,7 @@ func TestFork(t *testing.T) {
 
 	w.setPlacement(shard.Placement{Epoch: other.Epoch + 1, Shards: 4, Previous: 4, Phase: shard.Migrating})
 	w.settled(4)
-	wait.For(t, "status without the fork", rarely(func() bool { return len(w.status().Topic("orders").Notes) == 0 }))
+	check.Until(t, "status without the fork", rarely(func() bool { return len(w.status().Topic("orders").Notes) == 0 }))
 	w.send("orders", "after", 50)
 	w.hasten(far)
 	w.check()

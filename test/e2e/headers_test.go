@@ -7,7 +7,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestHeadersExchange: the queue that scanners declare gets every message, and one that is
@@ -27,7 +26,7 @@ func TestHeadersExchange(t *testing.T) {
 		check.OK(t, ch.PublishWithContext(t.Context(), "in", "key", true, false, message))
 	}
 	taken := func(queue string) (id string) {
-		wait.For(t, "a message in "+queue, rarely(func() bool {
+		check.Until(t, "a message in "+queue, rarely(func() bool {
 			d, found, err := ch.Get(queue, true)
 			check.OK(t, err)
 			id = d.MessageId

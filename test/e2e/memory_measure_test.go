@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestMeasureMemoryOfLargePayloads: payloads are at the size limit and the broker
@@ -40,7 +39,7 @@ func TestMeasureMemoryOfLargePayloads(t *testing.T) { //nolint:paralleltest // i
 			u, err := url.Parse(w.settings.RabbitMQURL)
 			check.OK(t, err)
 			u.Host = farAway(t, u.Host, time.Second)
-			s, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{
+			s, err := fleet.StartScanner(check.Context(t), fleet.ScannerConfig{
 				Binary: programs.Scanner, Config: w.config, Dir: w.dir, Name: "scanner-1",
 				Env: []string{"DUEFLEET_RABBITMQ_URLS=" + u.String()},
 			})
@@ -53,7 +52,7 @@ func TestMeasureMemoryOfLargePayloads(t *testing.T) { //nolint:paralleltest // i
 				w.schedule(orders(name, name, each, due, time.Millisecond, task.DefaultMaxPayload)...)
 			}
 			most := 0
-			wait.Progress(t, "all tasks", w.recorder.Ledger.Count, rarely(func() bool {
+			check.Progress(t, "all tasks", w.recorder.Ledger.Count, rarely(func() bool {
 				most = max(most, inFlight(t, get(s, "/metrics")))
 				return w.recorder.Ledger.Count() == c.topics*each
 			}))

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"iter"
 	"maps"
 	"testing"
 	"time"
@@ -76,5 +77,37 @@ func (w want) checkHeaders(t *testing.T, got amqp.Table) {
 	}
 	if !maps.Equal(got, expected) { // compares types too
 		t.Errorf("ID %q: headers\n%#v, want\n%#v", w.ID, got, expected)
+	}
+}
+
+// messageLog keeps messages in their order of arrival, and never copies them. A growing
+// slice copies its elements. With 300,000 messages that delayed the consumer, and so its
+// time stamps, by a third of a second.
+type messageLog struct{ chunks [][]fleet.Delivery }
+
+// messageLogChunk is the number of messages in one chunk.
+const messageLogChunk = 1024
+
+func (p *messageLog) add(d fleet.Delivery) {
+	last := len(p.chunks) - 1
+	if last < 0 || len(p.chunks[last]) == messageLogChunk {
+		p.chunks = append(p.chunks, make([]fleet.Delivery, 0, messageLogChunk))
+		last++
+	}
+	p.chunks[last] = append(p.chunks[last], d)
+}
+
+// first returns the message that arrived first; there must be one.
+func (p *messageLog) first() fleet.Delivery { return p.chunks[0][0] }
+
+func (p *messageLog) all() iter.Seq[fleet.Delivery] {
+	return func(yield func(fleet.Delivery) bool) {
+		for _, chunk := range p.chunks {
+			for _, d := range chunk {
+				if !yield(d) {
+					return
+				}
+			}
+		}
 	}
 }

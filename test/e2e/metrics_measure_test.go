@@ -15,7 +15,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -46,7 +45,7 @@ func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the mach
 			w.start(1)
 			s := w.scanners[0]
 			var page string
-			wait.For(t, "the shards to be exported", rarely(func() bool {
+			check.Until(t, "the shards to be exported", rarely(func() bool {
 				page = get(s, "/metrics")
 				return strings.Count(page, "\nduefleet_pending_tasks{") == c.lines
 			}))

@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // metrics holds a scanner's exported metrics by name.
@@ -94,7 +93,7 @@ func TestMetrics(t *testing.T) {
 	// The last confirm may come after the message. A tick counts when it ends.
 	// Connections and shards are checked at intervals.
 	var m metrics
-	wait.For(w.t, "the numbers of what happened", rarely(func() bool {
+	check.Until(w.t, "the numbers of what happened", rarely(func() bool {
 		m = readMetrics(t, s)
 		return m.sum("duefleet_forwarded_total") == 100 && m.sum("duefleet_pending_tasks") == 30 &&
 			m.sum("duefleet_leased_tasks") == 0 &&
@@ -130,6 +129,6 @@ func TestMetrics(t *testing.T) {
 		t.Error("no claim was measured")
 	}
 	for _, path := range []string{"/livez", "/readyz"} {
-		wait.For(t, path+" to answer 200", rarely(func() bool { return s.Get(t.Context(), path, io.Discard) == nil }))
+		check.Until(t, path+" to answer 200", rarely(func() bool { return s.Get(t.Context(), path, io.Discard) == nil }))
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // operatorsRights returns the rights of an operator's user of Redis: those in deploy/redis,
@@ -61,7 +61,7 @@ func newOperated(t *testing.T, g *guarded, least rights) (w, operator *fixture) 
 // healthy waits until doctor ends with 0, and returns what it says.
 func (w *fixture) healthy() (said string) {
 	w.t.Helper()
-	wait.For(w.t, "doctor to find a healthy fleet", rarely(func() bool {
+	check.Until(w.t, "doctor to find a healthy fleet", rarely(func() bool {
 		out := w.scanner("doctor")
 		said = out.Stdout + out.Stderr
 		if out.Code != 0 {
@@ -79,7 +79,7 @@ func (w *fixture) park(id string) {
 		w.t.Fatal(err)
 	}
 	must(w.t, w.producer("schedule", "--topic", "orders", "--id", id, "--in", "0s"))
-	wait.For(w.t, "a parked task", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
+	check.Until(w.t, "a parked task", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 }
 
 // TestTheOperatorsIdentityIsEnough: with the identity that docs/deploy.md describes for
@@ -115,7 +115,7 @@ func TestTheOperatorsIdentityIsEnough(t *testing.T) {
 	if lost.Err() != nil {
 		t.Fatal(lost.Err())
 	}
-	wait.For(t, "the fleet to miss its data", rarely(func() bool {
+	check.Until(t, "the fleet to miss its data", rarely(func() bool {
 		return strings.Contains(operator.scanner("status", "-o", "json").Stdout, "data_lost")
 	}))
 	operator.says("accepted", "data", "accept", "--yes")

@@ -8,7 +8,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestUnroutable: a task without a queue is tried max_attempts times, and then parked
@@ -25,7 +24,7 @@ func TestUnroutable(t *testing.T) {
 	all := orders("orders", "o", 10, before.Add(time.Second), 100*time.Millisecond, 0)
 	w.schedule(all...)
 	stored := time.Now().Add(time.Millisecond)
-	wait.For(w.t, "all to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 10 }))
+	check.Until(w.t, "all to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 10 }))
 	w.checkParked(10, 3)
 	if got := w.get("orders", "o-000000"); got.State != "parked" || got.Attempts != 3 || got.Reason == "" {
 		t.Errorf("get: %+v, want it parked after 3 attempts with a reason", got)
@@ -35,7 +34,7 @@ func TestUnroutable(t *testing.T) {
 	w.queue(ch, "orders", "orders.due", "order.due")
 	w.consume("orders.due")
 	must(t, w.scanner("parked", "replay", "--topic", "orders", "--id", "o-000000"))
-	wait.For(w.t, "the one that is replayed", func() bool { return len(w.delivered("o-000000")) == 1 })
+	check.Until(w.t, "the one that is replayed", func() bool { return len(w.delivered("o-000000")) == 1 })
 	w.checkParked(9, 3)
 	must(t, w.scanner("parked", "purge", "--topic", "orders", "--id", "o-000001"))
 	w.checkParked(8, 3)
@@ -74,7 +73,7 @@ func TestAttempts(t *testing.T) {
 	o := order("orders", "a", before.Add(time.Second), "p")
 	w.schedule(o)
 	stored := time.Now().Add(time.Millisecond)
-	wait.For(w.t, "the first return", func() bool {
+	check.Until(w.t, "the first return", func() bool {
 		got, err := w.recorder.Client.Get(t.Context(), "orders", "a")
 		return err == nil && got.Attempt >= 2 // get shows the next attempt
 	})

@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // programsShown holds a check for each Go program in the pages, by page and heading.
@@ -79,18 +78,18 @@ func runShownProducer(w *fixture, program string) {
 // on Ctrl-C.
 func runShownConsumer(w *fixture, program string) {
 	w.t.Helper()
-	var said wait.Log
+	var said check.Log
 	cmd := exec.CommandContext(w.t.Context(), program)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	check.OK(w.t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	must(w.t, w.producer("schedule", "--topic", "orders", "--id", "o-2", "--in", "0s", "--payload", "order-2"))
-	wait.For(w.t, "the consumer to handle the task", func() bool {
+	check.Until(w.t, "the consumer to handle the task", func() bool {
 		return strings.Contains(said.String(), "unpaid, cancelled id=o-2 payload=order-2")
 	})
 	check.OK(w.t, cmd.Process.Signal(syscall.SIGINT))
-	if err := wait.Receive(w.t, "the consumer to end", ended); err != nil {
+	if err := check.Receive(w.t, "the consumer to end", ended); err != nil {
 		w.t.Errorf("the consumer ended with %v:\n%s", err, said.String())
 	}
 }

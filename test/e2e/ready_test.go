@@ -9,7 +9,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // awaitAnswer waits until /readyz has all the lines, and returns its first line.
@@ -21,7 +20,7 @@ func (w *fixture) awaitAnswer(s *fleet.Scanner, lines ...string) string {
 			w.t.Logf("/readyz said at last:\n%s", answer)
 		}
 	}()
-	wait.For(w.t, "/readyz to say "+strings.Join(lines, ", "), rarely(func() bool {
+	check.Until(w.t, "/readyz to say "+strings.Join(lines, ", "), rarely(func() bool {
 		answer = readyz(s)
 		for _, line := range lines {
 			if !holdsLine(answer, line, nil) {
@@ -69,7 +68,7 @@ func TestReadyWithoutConsul(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
-	wait.For(t, "the document to be kept", rarely(func() bool {
+	check.Until(t, "the document to be kept", rarely(func() bool {
 		return w.redis.Exists(t.Context(), w.settings.RedisPrefix+":document:{orders}").Val() == 1
 	}))
 	w.stop()

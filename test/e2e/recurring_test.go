@@ -16,7 +16,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestRecurringTasksWhileEverythingDies: scanners are killed, so that some die between a
@@ -49,7 +48,7 @@ func TestRecurringTasksWhileEverythingDies(t *testing.T) {
 	awaits := func(what string, n int) {
 		t.Helper()
 		from := runs.least()
-		wait.For(t, fmt.Sprintf("%d runs %s", n, what), func() bool { return runs.least() >= from+n })
+		check.Until(t, fmt.Sprintf("%d runs %s", n, what), func() bool { return runs.least() >= from+n })
 	}
 	awaits("of each series", 2)
 	s.set("orders", fleet.Topic{"shards": 7})
@@ -63,11 +62,11 @@ func TestRecurringTasksWhileEverythingDies(t *testing.T) {
 	awaits("after a kill in a change of M", 2)
 	runs.midway()
 	check.OK(t, server.Kill())
-	check.OK(t, server.Restart(wait.Context(t)))
+	check.OK(t, server.Restart(check.Context(t)))
 	awaits("after Redis came back", 2)
 	kill(1)
 	// Tasks that recur each second are always due soon, so they move in a late pass.
-	wait.Progress(t, "7 shards, stable", runs.least, rarely(func() bool { return s.placement().Phase == shard.Stable }))
+	check.Progress(t, "7 shards, stable", runs.least, rarely(func() bool { return s.placement().Phase == shard.Stable }))
 	kill(2)
 	awaits("after another kill", 3)
 	ids := make([]string, series)
@@ -77,7 +76,7 @@ func TestRecurringTasksWhileEverythingDies(t *testing.T) {
 	for _, err := range w.recorder.Client.CancelMany(t.Context(), "orders", ids) {
 		check.OK(t, err)
 	}
-	wait.For(t, "nothing to be stored", rarely(func() bool { return w.status().Topic("orders").Pending == 0 }))
+	check.Until(t, "nothing to be stored", rarely(func() bool { return w.status().Topic("orders").Pending == 0 }))
 	w.stop()
 	w.drain()
 	runs.check()
@@ -99,7 +98,7 @@ func (l *runLedger) midway() {
 	case <-l.came:
 	default:
 	}
-	wait.Receive(l.t, "a run", l.came)
+	check.Receive(l.t, "a run", l.came)
 }
 
 func (l *runLedger) add(d fleet.Delivery) {

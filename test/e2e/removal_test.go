@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestTopicRemoved: a topic with tasks is removed only with --purge. Then the fleet stops
@@ -71,21 +70,21 @@ func TestOrphan(t *testing.T) {
 		return rarely(func() bool { return strings.Contains(fmt.Sprint(w.status().Topic("orders").Notes), "orphan") == is })
 	}
 	w.vanish("orders")
-	wait.For(t, "status to show an orphan", orphan(true))
+	check.Until(t, "status to show an orphan", orphan(true))
 	w.send("orders", "served-on", 20)
 	w.arrive("the tasks of an orphan")
 	w.stop()
 	w.start(2)
-	wait.For(t, "status to show an orphan to scanners that were started since", orphan(true))
+	check.Until(t, "status to show an orphan to scanners that were started since", orphan(true))
 	w.send("orders", "restored", 20)
 	w.arrive("the tasks of an orphan that was restored")
-	wait.For(t, "what arrived to be settled", rarely(func() bool { return w.status().Topic("orders").Pending == 1 }))
+	check.Until(t, "what arrived to be settled", rarely(func() bool { return w.status().Topic("orders").Pending == 1 }))
 	checkError(t, "rm of an orphan that holds a task", w.scanner("topic", "rm", "orders"), 1, "1 tasks", "--purge")
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
-	wait.For(t, "status to show an orphan no more", orphan(false))
+	check.Until(t, "status to show an orphan no more", orphan(false))
 
 	w.vanish("orders")
-	wait.For(t, "status to show an orphan again", orphan(true))
+	check.Until(t, "status to show an orphan again", orphan(true))
 	must(t, w.scanner("topic", "rm", "orders", "--purge", "--yes"))
 	w.awaitUnserved()
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
@@ -107,7 +106,7 @@ func (w *source) vanish(topic string) {
 // awaitUnserved waits until no scanner serves any topic.
 func (w *source) awaitUnserved() {
 	w.t.Helper()
-	wait.For(w.t, "no scanner to serve a topic", rarely(func() bool {
+	check.Until(w.t, "no scanner to serve a topic", rarely(func() bool {
 		for _, s := range w.scanners {
 			if readMetrics(w.t, s).sum("duefleet_workers") != 0 {
 				return false

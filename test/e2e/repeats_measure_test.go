@@ -16,7 +16,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -68,7 +67,7 @@ func (w *fixture) killInTurn(wires []*wire, ripe func(i int)) {
 		ripe(i)
 		victim := i % wired
 		check.OK(w.t, wires[victim].end(w.scanners[victim].Kill))
-		check.OK(w.t, w.scanners[victim].Start(wait.Context(w.t)))
+		check.OK(w.t, w.scanners[victim].Start(check.Context(w.t)))
 	}
 }
 
@@ -124,7 +123,7 @@ func (w *fixture) startWired(n int) []*wire {
 	wires := make([]*wire, n)
 	for i := range wires {
 		wires[i] = newWire(w.t, w.settings.RabbitMQURL)
-		s, err := fleet.StartScanner(wait.Context(w.t), fleet.ScannerConfig{
+		s, err := fleet.StartScanner(check.Context(w.t), fleet.ScannerConfig{
 			Binary: programs.Scanner, Config: w.config, Dir: w.dir, Name: fmt.Sprintf("scanner-%d", i+1),
 			Env: []string{"DUEFLEET_RABBITMQ_URLS=" + wires[i].url},
 		})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // resharding describes a load under which M changes, and other events during it.
@@ -104,7 +103,7 @@ func (w *source) reshardUnder(r resharding) {
 func (w *source) killAndStart(victim int) {
 	w.t.Helper()
 	check.OK(w.t, w.scanners[victim].Kill())
-	check.OK(w.t, w.scanners[victim].Start(wait.Context(w.t)))
+	check.OK(w.t, w.scanners[victim].Start(check.Context(w.t)))
 }
 
 // oldClient returns the client that keeps its placement.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // rotation is a fleet that reads passwords, tokens and certificates from files, which
@@ -160,7 +159,7 @@ func (r *rotation) flows(when string) {
 	const inFlight = 3 * 100
 	r.w.awaitCount(r.w.recorder.Ledger.Count() + inFlight + 1000)
 	for _, s := range r.w.scanners {
-		wait.For(r.w.t, s.Log()+" to be ready "+when,
+		check.Until(r.w.t, s.Log()+" to be ready "+when,
 			rarely(func() bool { return s.Get(r.w.t.Context(), "/readyz", io.Discard) == nil }))
 	}
 }
@@ -265,7 +264,7 @@ func (r *rotation) rotateTooLate() {
 		r.w.awaitAnswer(s, "redis: down")
 	}
 	tried := r.refusedPasswords()
-	wait.For(r.w.t, "the password to be tried again", rarely(func() bool { return r.refusedPasswords() > tried }))
+	check.Until(r.w.t, "the password to be tried again", rarely(func() bool { return r.refusedPasswords() > tried }))
 	n, most := r.refusedPasswords(), mostRefused(len(r.w.scanners), time.Since(began))
 	r.w.t.Logf("%d passwords were refused within %s", n, time.Since(began))
 	if n > most {

@@ -18,9 +18,9 @@ import (
 	"github.com/duefleet/duefleet/consumer"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // mostRefusals is the number of entries read from Redis's ACL log. It equals the tests'
@@ -132,7 +132,7 @@ func TestLeastRights(t *testing.T) {
 	g.ctl(least.rabbitmqDeclare...)
 	must(t, operator.scanner("topic", "set", "orders", "declare.queue=orders.due", "declare.queue_type=classic"))
 	must(t, p.producer("schedule", "--topic", "orders", "--id", "declared", "--in", "0s"))
-	wait.For(w.t, "a task of a topic with declare", func() bool { return len(w.delivered("declared")) == 1 })
+	check.Until(w.t, "a task of a topic with declare", func() bool { return len(w.delivered("declared")) == 1 })
 
 	operator.says("", "topic", "rm", "orders", "--purge", "--yes")
 	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "7  ",
@@ -288,7 +288,7 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wait.For(t, "a task that was tried again, and a parked one", rarely(func() bool {
+	check.Until(t, "a task that was tried again, and a parked one", rarely(func() bool {
 		return len(done) == 1 && w.status().Topic("orders").Parked == 1
 	}))
 	cancel()
@@ -319,7 +319,7 @@ func (w *fixture) as(file string, more map[string]fleet.Topic) *fixture {
 
 func (w *fixture) awaitServed(shards int) {
 	w.t.Helper()
-	wait.For(w.t, "topic served", rarely(func() bool {
+	check.Until(w.t, "topic served", rarely(func() bool {
 		s := w.status().Topic("orders")
 		return s.Phase == "stable" && s.Shards == shards
 	}))
@@ -330,7 +330,7 @@ func (w *fixture) awaitServed(shards int) {
 func (w *fixture) checkRegistered(g *guarded, scanners int) {
 	w.t.Helper()
 	client := g.master()
-	wait.For(w.t, "registered in Consul", rarely(func() bool {
+	check.Until(w.t, "registered in Consul", rarely(func() bool {
 		services, _, err := client.Catalog().Service("duefleet-scanner", "", nil)
 		keys, _, listing := client.KV().Keys("duefleet/status/", "", nil)
 		return err == nil && listing == nil && len(services) == scanners && len(keys) == scanners
@@ -444,7 +444,7 @@ func (w *fixture) parkUnder(p, operator *fixture) {
 	}
 	must(w.t, p.producer("schedule", "--topic", "orders", "--id", "stray", "--in", "0s"))
 	for _, change := range [][]string{{"replay", "--yes"}, {"purge", "--yes"}} {
-		wait.For(w.t, "a task to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
+		check.Until(w.t, "a task to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 		must(w.t, operator.scanner("parked", "ls", "--topic", "orders"))
 		must(w.t, operator.scanner(slices.Concat([]string{"parked"}, change, []string{"--topic", "orders", "--all"})...))
 	}

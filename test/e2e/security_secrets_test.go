@@ -12,8 +12,8 @@ import (
 
 	consul "github.com/hashicorp/consul/api"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // marks are secret values that must not appear in any output. Each is unique.
@@ -101,7 +101,7 @@ func testSecrets(g *guarded) {
 	w.awaitServed(1)
 	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s", "--payload", m["payload"], "--header",
 		"k="+m["header"]))
-	wait.For(w.t, "a task that was returned to be parked",
+	check.Until(w.t, "a task that was returned to be parked",
 		rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 	if found := m.seen(must(t, w.producer("get", "--topic", "orders", "--id", "a")).Stdout); len(found) < 2 {
 		t.Errorf("in a task's own output %q are seen, want its payload and its header", found)
@@ -132,7 +132,7 @@ func (w *fixture) checkUnseen(g *guarded, m marks, after string) {
 	w.t.Helper()
 	said := map[string]string{}
 	for _, s := range w.scanners {
-		wait.For(w.t, after+" in the log or at /readyz",
+		check.Until(w.t, after+" in the log or at /readyz",
 			rarely(func() bool { return strings.Contains(w.log(s)+readyz(s), after) }))
 		said[s.Log()] = w.log(s)
 		for _, path := range []string{"/readyz", "/readyz?format=json", "/metrics"} {
@@ -142,7 +142,7 @@ func (w *fixture) checkUnseen(g *guarded, m marks, after string) {
 	status := w.scanner("status", "-o", "json")
 	said["scanner status"] = status.Stdout + status.Stderr
 	var notes consul.KVPairs
-	wait.For(w.t, "a note of each scanner in Consul", rarely(func() (ok bool) {
+	check.Until(w.t, "a note of each scanner in Consul", rarely(func() (ok bool) {
 		var err error
 		notes, _, err = g.master().KV().List("secrets/status/", nil)
 		return err == nil && len(notes) == len(w.scanners)

@@ -20,10 +20,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -203,7 +203,7 @@ func port(addr string) string {
 func (g *guarded) awaitMaster() {
 	g.t.Helper()
 	client := g.master()
-	wait.For(g.t, "consul to know its first token", func() bool {
+	check.Until(g.t, "consul to know its first token", func() bool {
 		_, _, err := client.ACL().TokenReadSelf(nil)
 		return err == nil
 	})

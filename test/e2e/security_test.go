@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestGuarded runs all tests that need servers with certificates, passwords or tokens, on
@@ -40,11 +40,11 @@ func testTLS(g *guarded) {
 	w.awaitServed(2)
 	w.consume("tls.due")
 	must(t, w.producer("schedule", "--topic", "orders", "--id", "secure", "--in", "200ms", "--payload", "p"))
-	wait.For(w.t, "the message", func() bool { return len(w.delivered("secure")) == 1 })
+	check.Until(w.t, "the message", func() bool { return len(w.delivered("secure")) == 1 })
 	for _, line := range []string{"redis: ok", "rabbitmq: ok: connected", "consul: ok"} {
-		wait.For(t, "/readyz to say "+line, rarely(func() bool { return strings.Contains(readyz(w.scanners[0]), line) }))
+		check.Until(t, "/readyz to say "+line, rarely(func() bool { return strings.Contains(readyz(w.scanners[0]), line) }))
 	}
-	wait.For(t, "registered in Consul", rarely(func() bool {
+	check.Until(t, "registered in Consul", rarely(func() bool {
 		keys, _, err := g.master().KV().Keys("tls/status/", "", nil)
 		return err == nil && len(keys) == 1
 	}))
@@ -217,7 +217,7 @@ func (w *fixture) startUnready() *fleet.Scanner {
 func (w *fixture) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 	w.t.Helper()
 	c.Binary, c.Config, c.Dir = programs.Scanner, w.config, w.dir
-	s, err := fleet.StartScanner(wait.Context(w.t), c)
+	s, err := fleet.StartScanner(check.Context(w.t), c)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -227,18 +227,18 @@ func (w *fixture) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 
 // awaitTold waits until one line of a check in /readyz and one line of the log contain
 // all the words. Every line of the log must be a record.
-func (w *fixture) awaitTold(s *fleet.Scanner, check string, words ...string) {
+func (w *fixture) awaitTold(s *fleet.Scanner, what string, words ...string) {
 	w.t.Helper()
 	var ready, log string
 	told := false
 	defer func() {
 		if !told {
-			w.t.Logf("%s: no line of /readyz, or none of the log, holds %q:\n%s\n%s", check, words, ready, log)
+			w.t.Logf("%s: no line of /readyz, or none of the log, holds %q:\n%s\n%s", what, words, ready, log)
 		}
 	}()
-	wait.For(w.t, "/readyz and the log to report "+check, rarely(func() bool {
+	check.Until(w.t, "/readyz and the log to report "+what, rarely(func() bool {
 		ready, log = readyz(s), w.log(s)
-		told = holdsLine(ready, check+": down", words) && holdsLine(log, "time=", words)
+		told = holdsLine(ready, what+": down", words) && holdsLine(log, "time=", words)
 		return told
 	}))
 	for line := range strings.Lines(log) {
@@ -344,12 +344,12 @@ func testMissingWrite(g *guarded) {
 	w.awaitServed(1)
 	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s"))
 	words := []string{"403", "exchange 'unwritten'", "rabbitmqctl set_permissions"}
-	wait.For(t, "the log and the status to tell", rarely(func() bool {
+	check.Until(t, "the log and the status to tell", rarely(func() bool {
 		return holdsLine(w.log(w.scanners[0]), "time=", words) &&
 			holdsLine(strings.Join(w.status().Topic("orders").Notes, "\n"), "", words)
 	}))
 	blocked := `duefleet_topic_blocked{reason="access_refused",topic="orders"} 1`
-	wait.For(t, "the metrics to tell", rarely(func() bool {
+	check.Until(t, "the metrics to tell", rarely(func() bool {
 		return strings.Contains(get(w.scanners[0], "/metrics"),
 			blocked)
 	}))
@@ -416,8 +416,8 @@ func testMissingService(g *guarded, least rights) {
 	w.start(1)
 	s := w.scanners[0]
 	words := []string{"service:write", "Permission denied", "consul.token", "policy"}
-	wait.For(t, "/readyz to tell", rarely(func() bool { return holdsLine(readyz(s), "consul: ok", words) }))
-	wait.For(t, "a second try", rarely(func() bool {
+	check.Until(t, "/readyz to tell", rarely(func() bool { return holdsLine(readyz(s), "consul: ok", words) }))
+	check.Until(t, "a second try", rarely(func() bool {
 		return strings.Contains(get(s, "/metrics"), `duefleet_errors_total{operation="register"} 2`)
 	}))
 	w.stop()
@@ -452,9 +452,9 @@ func TestAdminListensOnLoopback(t *testing.T) {
 			log, err := os.ReadFile(s.Log())
 			return err == nil && strings.Contains(string(log), "scanner started")
 		}
-		wait.For(t, "the scanner to listen, or to end", func() bool { return ended(s) || started() })
+		check.Until(t, "the scanner to listen, or to end", func() bool { return ended(s) || started() })
 	}
-	wait.For(t, "127.0.0.1:9320 to answer", rarely(func() bool { return get(s, "/livez") == "ok\n" }))
+	check.Until(t, "127.0.0.1:9320 to answer", rarely(func() bool { return get(s, "/livez") == "ok\n" }))
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)

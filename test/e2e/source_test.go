@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestAScannerOfAnotherSourceChangesNothing: a scanner with topics in a file joins a
@@ -30,7 +29,7 @@ func TestAScannerOfAnotherSourceChangesNothing(t *testing.T) {
 	w.settled(3)
 	kept := w.settings.RedisPrefix + ":document:{orders}"
 	document := ""
-	wait.For(t, "the fleet's document in Redis", rarely(func() bool {
+	check.Until(t, "the fleet's document in Redis", rarely(func() bool {
 		document = w.redis.Get(t.Context(), kept).Val()
 		return strings.Contains(document, "shards: 3") && w.status().Topic("orders").Source == "consul:duefleet"
 	}))
@@ -45,7 +44,7 @@ func TestAScannerOfAnotherSourceChangesNothing(t *testing.T) {
 		}
 		return told
 	}
-	wait.For(t, "the scanner with a file to name what it doesn't apply",
+	check.Until(t, "the scanner with a file to name what it doesn't apply",
 		rarely(func() bool { return strings.Contains(refused(), "topics orders from consul:duefleet") }))
 	if !holdsLine(readyz(s), "source: down (optional)", []string{"consul:duefleet"}) {
 		t.Errorf("/readyz of the scanner with a file:\n%s", readyz(s))
@@ -66,10 +65,10 @@ func TestAScannerOfAnotherSourceChangesNothing(t *testing.T) {
 	}
 	w.holds("the same while only the scanner with a file lives", 5*time.Second, unchanged)
 	for _, s := range w.scanners[:2] {
-		check.OK(t, s.Start(wait.Context(t)))
+		check.OK(t, s.Start(check.Context(t)))
 	}
 	w.send("orders", "without", 100)
-	wait.For(t, "tasks by the fleet's document", func() bool { return w.recorder.Ledger.Missing() == 0 })
+	check.Until(t, "tasks by the fleet's document", func() bool { return w.recorder.Ledger.Missing() == 0 })
 	if !unchanged() {
 		t.Errorf("placement %s, document %s", w.placement(), w.redis.Get(t.Context(), kept).Val())
 	}

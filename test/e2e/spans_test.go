@@ -21,7 +21,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/collector"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // tracedFleet is a fleet whose producer, scanner and consumer export spans to one collector.
@@ -56,10 +55,10 @@ func (f *tracedFleet) handle(n int) {
 		Handler: func(_ context.Context, d task.Delivery) error { handled <- d.ID; return nil },
 	})
 	check.OK(f.t, err)
-	stop := wait.Background(f.t, "the consumer", c.Run)
+	stop := check.Background(f.t, "the consumer", c.Run)
 	defer stop()
 	for range n {
-		wait.Receive(f.t, "a task in the handler", handled)
+		check.Receive(f.t, "a task in the handler", handled)
 	}
 }
 
@@ -118,7 +117,7 @@ func TestSpansReachACollector(t *testing.T) {
 	f.pause(false)
 	f.handle(2)
 	f.stop()
-	check.OK(t, f.shop.Shutdown(wait.Context(t)))
+	check.OK(t, f.shop.Shutdown(check.Context(t)))
 
 	soon, late := f.spansOf("soon"), f.spansOf("late")
 	call := request.SpanContext()
@@ -179,7 +178,7 @@ func TestACollectorThatHangsDelaysNoDelivery(t *testing.T) {
 	}
 	log := w.scanners[0].Log()
 	w.awaitCount(tasks)
-	wait.For(t, "several exports", rarely(func() bool { return c.Exports() > 3 }))
+	check.Until(t, "several exports", rarely(func() bool { return c.Exports() > 3 }))
 	if err := w.finish().Err(); err != nil {
 		t.Error(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestLoadOnATerminal: load draws a bar while it runs, prints bad lines legibly, and
@@ -33,7 +32,7 @@ func TestLoadOnATerminal(t *testing.T) {
 	out, err := fleet.Command{
 		Path: programs.Producer, Args: []string{"load", "--topic", "orders", "--file", tasks, "--config",
 			w.file(producerRole)}, Terminal: true,
-	}.Run(wait.Context(t))
+	}.Run(check.Context(t))
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
@@ -62,10 +61,10 @@ func TestInterrupt(t *testing.T) {
 	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(2)
 	check.OK(t, w.scanners[0].Signal(syscall.SIGINT))
-	if code, err := w.scanners[0].Wait(wait.Context(t)); err != nil || code != 0 {
+	if code, err := w.scanners[0].Wait(check.Context(t)); err != nil || code != 0 {
 		t.Errorf("code %d, %v; want 0", code, err)
 	}
-	wait.For(t, "the scanner to leave the fleet", rarely(func() bool { return len(w.status().Fleet) == 1 }))
+	check.Until(t, "the scanner to leave the fleet", rarely(func() bool { return len(w.status().Fleet) == 1 }))
 	if log := w.log(w.scanners[0]); !strings.Contains(log, "scanner stopped") {
 		t.Errorf("the log has no line about its end:\n%s", log)
 	}
@@ -89,9 +88,9 @@ func TestSecondSignal(t *testing.T) {
 			s := w.scanners[0]
 			check.OK(t, server.Pause())
 			check.OK(t, s.Signal(sig))
-			wait.For(t, "the scanner to stop", func() bool { return strings.Contains(w.log(s), "scanner stops") })
+			check.Until(t, "the scanner to stop", func() bool { return strings.Contains(w.log(s), "scanner stops") })
 			// The system drops a signal if the same one is still pending, so repeat it.
-			wait.For(t, "the end at a second signal", rarely(func() bool { return ended(s) || s.Signal(sig) != nil }))
+			check.Until(t, "the end at a second signal", rarely(func() bool { return ended(s) || s.Signal(sig) != nil }))
 			if code, err := s.Wait(t.Context()); err != nil || code != -1 {
 				t.Errorf("code %d, %v; want it ended by the signal", code, err)
 			}

@@ -19,7 +19,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // source is a fixture whose topics are set either in the file or in Consul.
@@ -126,14 +125,14 @@ func (w *source) inForce(changes fleet.Topic) {
 			applied[i] = float64(w.index("orders")) - 1
 		}
 	}
-	wait.For(w.t, "every scanner to apply the change", rarely(func() bool { return above(read(index), applied) }))
+	check.Until(w.t, "every scanner to apply the change", rarely(func() bool { return above(read(index), applied) }))
 	// All ticks have the same length. So after three times as many ticks as there are
 	// workers, each worker has ended one.
 	ended, workers := read(ticks), read("duefleet_workers")
 	for i := range ended {
 		ended[i] += 3 * workers[i]
 	}
-	wait.For(w.t, "every worker to end its ticks", rarely(func() bool { return above(read(ticks), ended) }))
+	check.Until(w.t, "every worker to end its ticks", rarely(func() bool { return above(read(ticks), ended) }))
 }
 
 // above reports whether each value is more than its bound.
@@ -283,7 +282,7 @@ func TestShardsWhileFull(t *testing.T) {
 			w.reshard(m)
 			w.send("orders", fmt.Sprint("m", m), 50)
 		}
-		wait.Progress(w.t, "the changes of tasks", w.recorder.Ledger.Count, func() bool { return len(done) == 1 })
+		check.Progress(w.t, "the changes of tasks", w.recorder.Ledger.Count, func() bool { return len(done) == 1 })
 		check.OK(w.t, <-done)
 		w.hasten(far)
 		w.check()
@@ -411,7 +410,7 @@ func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 		checkError(t, "topic resume", w.scanner("topic", "resume", "orders"), 1, c.words)
 		blocked := fmt.Sprintf(`duefleet_topic_blocked{reason="%s",topic="orders"} 1`, c.reason)
 		for _, s := range w.scanners {
-			wait.For(t, "the metrics to tell", rarely(func() bool { return strings.Contains(get(s, "/metrics"), blocked) }))
+			check.Until(t, "the metrics to tell", rarely(func() bool { return strings.Contains(get(s, "/metrics"), blocked) }))
 			w.awaitAnswer(s, "ready", "routes: down (optional): topic orders: ")
 		}
 		must(t, w.scanner("topic", "pause", "orders"))
@@ -420,7 +419,7 @@ func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 			t.Errorf("mended: %s", out.Stdout)
 		}
 		for _, s := range w.scanners {
-			wait.For(t, "the metrics to tell that it is corrected", rarely(func() bool {
+			check.Until(t, "the metrics to tell that it is corrected", rarely(func() bool {
 				return readMetrics(t, s).sum("duefleet_topic_blocked") == 0
 			}))
 			w.awaitAnswer(s, "routes: ok")
@@ -444,13 +443,13 @@ func TestHangup(t *testing.T) {
 		check.OK(t, s.Signal(syscall.SIGHUP))
 	}
 	for _, s := range w.scanners {
-		wait.For(t, "2 shards to be applied", rarely(func() bool {
+		check.Until(t, "2 shards to be applied", rarely(func() bool {
 			return strings.Contains(w.log(s),
 				"key=shards old=4 new=2")
 		}))
 	}
 	rest()
-	wait.For(w.t, "2 shards", rarely(func() bool { return w.status().Topic("orders").Shards == 2 }))
+	check.Until(w.t, "2 shards", rarely(func() bool { return w.status().Topic("orders").Shards == 2 }))
 	check.OK(t, os.Remove(w.config))
 	for _, s := range w.scanners {
 		check.OK(t, s.Signal(syscall.SIGHUP))
@@ -479,7 +478,7 @@ func TestHangupWithConsul(t *testing.T) {
 	check.OK(t, err)
 	s := w.scanners[0]
 	check.OK(t, s.Signal(syscall.SIGHUP))
-	wait.For(t, "the log to say what a restart would change",
+	check.Until(t, "the log to say what a restart would change",
 		rarely(func() bool { return strings.Contains(w.log(s), "key=rabbitmq.urls") }))
 	for _, want := range []string{"documents are always watched", "key=redis.password", "key=redis.prefix",
 		"configured=elsewhere"} {

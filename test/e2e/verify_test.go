@@ -23,7 +23,6 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // verifying is a `producer verify` that runs.
@@ -91,7 +90,7 @@ func (w *fixture) verify(args ...string) *verifying {
 // returns the report.
 func (v *verifying) end(code int) (r verified) {
 	v.w.t.Helper()
-	wait.Closed(v.w.t, "the end of verify", v.ended)
+	check.Closed(v.w.t, "the end of verify", v.ended)
 	v.w.t.Logf("%s%s", v.stdout.String(), v.stderr.String())
 	if got := v.cmd.ProcessState.ExitCode(); got != code {
 		v.w.t.Fatalf("exit code %d, want %d", got, code)
@@ -125,14 +124,14 @@ func (v *verifying) anID() (id string) {
 // awaitID waits until a task is stored, and returns its ID.
 func (v *verifying) awaitID() (id string) {
 	v.w.t.Helper()
-	wait.For(v.w.t, "a task to be stored", rarely(func() bool { id = v.anID(); return id != "" }))
+	check.Until(v.w.t, "a task to be stored", rarely(func() bool { id = v.anID(); return id != "" }))
 	return id
 }
 
 // awaitDelivery waits until RabbitMQ has confirmed a task's message.
 func (v *verifying) awaitDelivery(id string) {
 	v.w.t.Helper()
-	wait.For(v.w.t, "the task to be delivered", rarely(func() bool {
+	check.Until(v.w.t, "the task to be delivered", rarely(func() bool {
 		_, err := v.client.Get(v.w.t.Context(), "orders", id)
 		return errors.Is(err, task.ErrNotFound)
 	}))
@@ -141,7 +140,7 @@ func (v *verifying) awaitDelivery(id string) {
 // awaitNumber waits until a task with this number or a later one is stored.
 func (v *verifying) awaitNumber(n int) {
 	v.w.t.Helper()
-	wait.For(v.w.t, fmt.Sprintf("task %d to be stored", n), rarely(func() bool {
+	check.Until(v.w.t, fmt.Sprintf("task %d to be stored", n), rarely(func() bool {
 		id := v.anID()
 		found, err := strconv.Atoi(id[strings.LastIndex(id, "-")+1:])
 		return err == nil && found >= n
@@ -190,7 +189,7 @@ func TestVerifyNamesALostTask(t *testing.T) {
 	w := newVerifyFixture(t, 1, nil)
 	v := w.verify("--rate", "20", "--for", "1s", "--delay", "8s", "--wait", "1s")
 	var lost string
-	wait.For(t, "a task to vanish", func() bool {
+	check.Until(t, "a task to vanish", func() bool {
 		lost = v.awaitID()
 		return v.client.Cancel(t.Context(), "orders", lost) == nil
 	})
@@ -259,7 +258,7 @@ func TestVerifyWhileScannersDie(t *testing.T) {
 	for _, s := range w.scanners {
 		v.awaitDelivery(v.awaitID())
 		check.OK(t, s.Kill())
-		check.OK(t, s.Start(wait.Context(t)))
+		check.OK(t, s.Start(check.Context(t)))
 	}
 	r := v.end(0)
 	check.Equal(t, "delivered", r.Delivered, r.Scheduled)
@@ -388,7 +387,7 @@ func TestVerifyWhileEverythingDies(t *testing.T) {
 	for _, kill := range []func(){
 		func() {
 			check.OK(t, w.scanners[0].Kill())
-			check.OK(t, w.scanners[0].Start(wait.Context(t)))
+			check.OK(t, w.scanners[0].Start(check.Context(t)))
 		},
 		func() {
 			check.OK(t, store.Kill())

@@ -5,8 +5,11 @@ package faults
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -55,6 +58,21 @@ func After(rdb redis.UniversalClient, do func(Request)) {
 		do(r)
 		return err
 	})
+}
+
+// Hang blocks every request from now on that has part in its first command, until letGo is
+// called or the test ends. caught receives when a request is blocked.
+func Hang(t testing.TB, rdb redis.UniversalClient, part string) (caught <-chan struct{}, letGo func()) {
+	signals, free := make(chan struct{}, 100), make(chan struct{})
+	letGo = sync.OnceFunc(func() { close(free) })
+	t.Cleanup(letGo)
+	Before(rdb, func(r Request) {
+		if strings.Contains(fmt.Sprint(r.Commands[0].Args()...), part) {
+			signals <- struct{}{}
+			<-free
+		}
+	})
+	return signals, letGo
 }
 
 // Counts counts the commands that a client sends, pipelines left out, by their names.

@@ -38,6 +38,11 @@ func (m *machine) produce(t *rapid.T) {
 	}
 	o.amqp = o.scheduled() && m.named%3 == 0
 	o.recurs = o.scheduled() && m.named%3 == 1
+	if o.verb == cancel && m.named%8 == 5 {
+		o.verb, o.id, o.group = cancelGroup, "", "g"
+	} else if o.scheduled() && !o.amqp && m.named%2 == 0 {
+		o.group = "g"
+	}
 	o.when = m.drawWhen(t)
 	o.began = m.steps + 1
 	m.operations = append(m.operations, o)
@@ -73,7 +78,7 @@ func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 		// The machine stops each actor before its own commands. Calls of Schedule may
 		// share a command that another goroutine sends; calls of ScheduleMany never do.
 		request := producer.Request{Topic: topic, ID: o.id, When: when, Payload: []byte(o.name),
-			IfAbsent: o.verb == ifAbsent, IfPresent: o.verb == ifPresent}
+			Group: o.group, IfAbsent: o.verb == ifAbsent, IfPresent: o.verb == ifPresent}
 		if o.recurs {
 			request.Recurrence = &task.Recurrence{Every: between, Each: true, Runs: runsEach}
 		}
@@ -81,6 +86,8 @@ func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 		due, o.err = r.Due, r.Err
 	case reschedule:
 		due, o.err = c.Reschedule(ctx, topic, o.id, when)
+	case cancelGroup:
+		_, o.err = c.CancelGroup(ctx, topic, o.group)
 	case cancel:
 		o.err = c.Cancel(ctx, topic, o.id)
 	case get:

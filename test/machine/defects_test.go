@@ -25,13 +25,9 @@ var defects = []defect{
 		"and tonumber(score) == tonumber(ARGV[i]) then", "then",
 	},
 	{
-		"advance ignores the token", "advance",
-		"local held = score and tonumber(score) == tonumber(ARGV[i])", "local held = score",
-	},
-	{
 		"advance leaves out a run", "advance",
-		"r.due, r.attempts, r.redelivered, r.note, r.noted, r.prior = next,",
-		"r.due, r.attempts, r.redelivered, r.note, r.noted, r.prior = next + 3600000,",
+		"r.due, r.attempts, r.note, r.noted, r.prior = next,",
+		"r.due, r.attempts, r.note, r.noted, r.prior = next + 3600000,",
 	},
 	{
 		"claim takes leased tasks", "claim",

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -43,6 +44,24 @@ func (m *machine) drain(t *rapid.T) {
 	}
 	if len(m.last.copies) > 0 {
 		m.violated(fmt.Errorf("%d tasks are never delivered", len(m.last.copies)))
+	}
+	m.sweep()
+}
+
+// sweep checks that a sweep empties the index of groups, in which crashes may have left members.
+func (m *machine) sweep() {
+	m.advance(20 * time.Minute)
+	tasks := router.New(m.topic.Store()).Topic(topic)
+	for _, part := range m.topic.Index() {
+		for over := false; !over; {
+			var err error
+			_, over, err = tasks.SweepGroups(m.ctx, part)
+			m.must(err)
+		}
+	}
+	m.observe()
+	if n := len(m.last.members); n > 0 {
+		m.violated(fmt.Errorf("%d members are left in the index of groups", n))
 	}
 }
 

@@ -74,7 +74,7 @@ func (m *machine) settle(ctx context.Context, s scan, batch shard.Batch) error {
 	var runs []shard.Advance
 	for i := range batch.Tasks {
 		c := &batch.Tasks[i]
-		lease := shard.Lease{ID: c.ID, Token: c.Token}
+		lease := c.Lease()
 		switch over := s.publishResult == refusedForGood; {
 		case c.Recurrence != nil && (over || s.publishResult == confirmed):
 			next := c.Advance(batch.Now)

@@ -3,6 +3,7 @@ package machine_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/faults"
 )
@@ -23,7 +25,7 @@ const clockKey = "machine:now"
 // scripts are the names of the scripts that the interceptor changes.
 var scripts = []string{
 	"import", "claim", "delete", "export", "scan_pass", "mark_clean", "cas_placement", "purge", "put",
-	"read", "release", "replay", "reschedule", "settle", "advance", "stats", "fence",
+	"read", "fetch", "release", "replay", "reschedule", "settle", "advance", "stats", "fence",
 }
 
 // script is a script as the interceptor sends it: with the drawn clock, and perhaps with
@@ -35,6 +37,7 @@ type script struct{ name, text, sha string }
 type interceptor struct {
 	scripts map[string]script // by the SHA-1 of the product's text
 	now     int64
+	topic   *shard.Topic
 }
 
 // newInterceptor loads the scripts and puts a defect into one of them, unless d is none.
@@ -99,7 +102,12 @@ func (l *interceptor) around(ctx context.Context, r faults.Request) error {
 		args := cmd.Args()
 		args[len(args)-1] = amqpBody(a.op.name)
 	}
-	return a.call(name, send, func() { l.extend(name, cmd) })
+	return a.call(name, send, func() {
+		l.extend(name, cmd)
+		if name == "put" {
+			l.rejoin(ctx, cmd)
+		}
+	})
 }
 
 // change replaces the script of a command, if it has one, and returns the command's name.
@@ -131,6 +139,21 @@ func (l *interceptor) extend(name string, cmd redis.Cmder) {
 	n, ok := map[string]int{"put": 2, "reschedule": 2, "delete": 1}[name]
 	if ok {
 		cmd.Args()[arg(cmd, n)] = l.now + 3000
+	}
+}
+
+// rejoin gives the task of a repeated put a new mark, if it is in a group, as the product does.
+func (l *interceptor) rejoin(ctx context.Context, cmd redis.Cmder) {
+	luascript.CarriedOut(ctx)
+	args, first := cmd.Args(), arg(cmd, 7)
+	var members []shard.Member
+	for at := first; at+2 < len(args); at += 3 {
+		id, _ := args[at].(string)
+		body, _ := args[at+2].([]byte)
+		members = append(members, shard.NewMark(l.now).Set(id, body))
+	}
+	if err := errors.Join(l.topic.Join(context.WithoutCancel(ctx), members)...); err != nil {
+		panic(err)
 	}
 }
 

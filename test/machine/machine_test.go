@@ -69,6 +69,7 @@ func newMachine(
 		return nil, err
 	}
 	m.topic = store.Topic(topic)
+	l.topic = m.topic
 	if _, err := m.topic.Ensure(ctx, shards); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ const (
 	reschedule verb = "reschedule"
 	cancel     verb = "cancel"
 	get        verb = "get"
+	// cancelGroup removes the tasks of a group, whatever their IDs are.
+	cancelGroup verb = "cancel the group"
 )
 
 // operation is one call of a producer. A call that writes a task writes a version of it,
@@ -30,7 +32,8 @@ type operation struct {
 	name    string // and payload, of a scheduled task
 	number  string // the op in its record
 	amqp    bool   // it schedules a message of AMQP, which takes another record format.
-	recurs  bool   // it schedules a recurring task
+	recurs  bool   // it schedules or moves a recurring task
+	group   string // of the task, or of those that are cancelled; "": none
 	when    request
 	began   int // step
 	ended   int // 0: it is running
@@ -125,7 +128,7 @@ func (o *operation) String() string {
 }
 
 // writes reports whether the operation writes a version of the task.
-func (o *operation) writes() bool { return o.verb != cancel && o.verb != get }
+func (o *operation) writes() bool { return o.verb != cancel && o.verb != get && o.verb != cancelGroup }
 
 // scheduled reports whether the operation brings a task of its own.
 func (o *operation) scheduled() bool {
@@ -140,6 +143,9 @@ func (o *operation) perhaps() bool {
 	return !o.surely() && o.verb != get && (o.ended == 0 || o.crashed || o.repeated)
 }
 
+// concerns reports whether an operation on the task's ID, or on a group, is about a version.
+func (o *operation) concerns(x *operation) bool { return o.verb != cancelGroup || o.group == x.group }
+
 // follows reports whether the operation certainly replaced or removed the result of x: it
 // began after x ended, and it returned.
 func (o *operation) follows(x *operation) bool {
@@ -153,9 +159,10 @@ type model struct {
 	live       map[string]int // by ID: the last step at which the task was stored
 }
 
+// of returns the operations on a task. Any task may be in a group that is cancelled.
 func (m *model) of(id string) (ops []*operation) {
 	for _, o := range m.operations {
-		if o.id == id {
+		if o.id == id || o.verb == cancelGroup {
 			ops = append(ops, o)
 		}
 	}
@@ -176,7 +183,7 @@ func (m *model) version(number string) *operation {
 // step, or nil. A claim that begins at that step must not deliver the version.
 func (m *model) superseded(x *operation, step int) *operation {
 	for _, y := range m.of(x.id) {
-		if y.follows(x) && y.ended < step {
+		if y.follows(x) && y.ended < step && y.concerns(x) {
 			return y
 		}
 	}
@@ -199,7 +206,9 @@ func (m *model) deliver(x *operation, r *shard.Record) error {
 // run.
 func (m *model) deliverRun(x *operation, r *shard.Record) error {
 	at := plannedOf(r)
-	if gap := x.runs.gap(at); gap != 0 {
+	// A repeat may have moved a run of another version, or begun another series.
+	another := x.repeated && (x.verb == reschedule || (at-x.runs.first)%between.Milliseconds() != 0)
+	if gap := x.runs.gap(at); gap != 0 && !another {
 		return fmt.Errorf("promise 1: run %d of %v is delivered, and run %d was not", at, x, gap)
 	}
 	if x.runs.delivered[at]++; x.runs.delivered[at] > 1 && !x.runs.excused[at] && !x.excused && !x.repeated {
@@ -282,6 +291,15 @@ func (m *model) copied(c stored, p, before *snapshot, step int, now int64) error
 	if x.scheduled() && x.amqp != (c.AMQP != nil) || c.AMQP != nil && c.AMQP.RoutingKey != string(c.Payload) {
 		return fmt.Errorf("promise 1: %v is stored as another message: %+v", x, c.Task)
 	}
+	if x.verb == reschedule {
+		x.group, x.recurs = c.Group, c.Recurrence != nil
+	}
+	if c.Group != x.group {
+		return fmt.Errorf("promise 1: %v is in group %q, and was put into %q", x, c.Group, x.group)
+	}
+	if c.Group != "" && !p.members[c.Member().Text()] {
+		return fmt.Errorf("%v is stored, and isn't in the index of its group", x)
+	}
 	if string(c.Payload) != x.payload {
 		return fmt.Errorf("promise 1: %v has payload %q, and had %q", x, c.Payload, x.payload)
 	}
@@ -292,7 +310,7 @@ func (m *model) copied(c stored, p, before *snapshot, step int, now int64) error
 		return fmt.Errorf("promise 6: %v is stranded in shard %d of placement %v", x, c.shard, p.placement)
 	}
 	if c.Recurrence != nil {
-		x.runs.see(plannedOf(&c.Record), c.lapsed(now))
+		x.runs.see(plannedOf(&c.Record), c.lapsed(now) || c.Redelivered)
 	} else {
 		x.excused = x.excused || c.lapsed(now)
 	}
@@ -354,6 +372,8 @@ func (m *model) answered(o *operation, p *snapshot, now int64) error {
 			return fmt.Errorf("%v returned %+v, which was never stored", o, o.got)
 		}
 		return nil
+	case cancelGroup:
+		return nil
 	case cancel:
 		if len(seen) == 0 {
 			return fmt.Errorf("%v returned that it removed a task, but none was stored", o)
@@ -377,13 +397,15 @@ func (m *model) due(o *operation, p *snapshot, now int64, seen map[taskView]bool
 	if latest == now && m.meets(o, now, seen) {
 		latest++
 	}
-	if o.due < o.when.early() || o.due > latest {
+	next := o.recurs && o.repeated // the repeat may have met the next run
+	if o.due < o.when.early() || o.due > latest && !next {
 		return fmt.Errorf("%v returned the due time %d, want %d to %d", o, o.due, o.when.early(),
 			o.when.at(now))
 	}
 	for _, c := range p.of(o.id) {
-		later := c.Recurrence != nil && c.Due.UnixMilli() > o.due // the next run
-		if c.Op == o.number && c.Due.UnixMilli() != o.due && !later {
+		another := c.Recurrence != nil && // the next run
+			(c.Due.UnixMilli() > o.due || o.verb == reschedule && c.Recurrence.Planned.IsZero())
+		if c.Op == o.number && c.Due.UnixMilli() != o.due && !another {
 			return fmt.Errorf("%v returned the due time %d, but %d is stored", o, o.due, c.Due.UnixMilli())
 		}
 	}
@@ -408,7 +430,7 @@ func (m *model) meets(o *operation, now int64, seen map[taskView]bool) bool {
 func (m *model) kept(p *snapshot) error {
 	for i, x := range m.operations {
 		if !x.writes() || !x.surely() || slices.ContainsFunc(m.operations[i+1:],
-			func(y *operation) bool { return y.id == x.id && y.follows(x) }) {
+			func(y *operation) bool { return slices.Contains(m.of(x.id), y) && y.follows(x) && y.concerns(x) }) {
 			continue
 		}
 		if !m.accounted(x, p) {
@@ -418,14 +440,25 @@ func (m *model) kept(p *snapshot) error {
 	return nil
 }
 
+// concurrent reports whether another operation on the task may have come after this one.
+func (o *operation) concurrent(y *operation) bool {
+	return y == o || (y.surely() || y.perhaps()) && !o.follows(y)
+}
+
 func (m *model) accounted(x *operation, p *snapshot) bool {
+	groups := map[string]bool{} // of versions that may have been the last one
 	for _, y := range m.of(x.id) {
-		concurrent := y == x || (y.surely() || y.perhaps()) && !x.follows(y)
-		if !concurrent {
+		if y.writes() && x.concurrent(y) {
+			groups[y.group] = true
+		}
+	}
+	for _, y := range m.of(x.id) {
+		if !x.concurrent(y) {
 			continue
 		}
 		stored := slices.ContainsFunc(p.of(x.id), func(c stored) bool { return c.Op == y.number })
-		if y.verb == cancel || y.delivered > 0 || stored {
+		group := y.verb == cancelGroup && groups[y.group]
+		if y.verb == cancel || group || y.delivered > 0 || stored {
 			return true
 		}
 	}

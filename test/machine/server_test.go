@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestMain sets the defaults for rapid that continuous integration can afford. Flags and
@@ -42,7 +41,7 @@ func client(t *testing.T, d defect) interceptedClient {
 	// The client must not send a command again because a reply is slow: the test draws
 	// how often each command is sent. With ContextTimeoutEnabled, a producer's calls stay
 	// in its own goroutine, which an actor ends.
-	options := &redis.Options{Addr: server.Addr(), DialTimeout: wait.Hang, ReadTimeout: wait.Hang,
+	options := &redis.Options{Addr: server.Addr(), DialTimeout: check.Hang, ReadTimeout: check.Hang,
 		ContextTimeoutEnabled: true}
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -30,7 +30,13 @@ for s = 0, tonumber(ARGV[1]) - 1 do
     redis.call('SMEMBERS', key('handled')), redis.call('HGET', key('fence'), 'placement') or '',
   }
 end
-return {redis.call('HGET', 'm:placement:{orders}', 'value'), shards}`
+local members = {}
+for s = 0, 63 do
+  for _, member in ipairs(redis.call('ZRANGE', 'm:group:{orders:' .. s .. '}', 0, -1)) do
+    members[#members + 1] = member
+  end
+end
+return {redis.call('HGET', 'm:placement:{orders}', 'value'), shards, members}`
 
 // stored is one copy of a task in one shard.
 type stored struct {
@@ -58,6 +64,7 @@ type snapshot struct {
 	copies    []stored
 	fences    [most]int64           // epochs; 0: the shard has seen none
 	handled   [most]map[string]bool // the handled IDs of the fence's epoch
+	members   map[string]bool       // of the index of groups
 }
 
 func take(ctx context.Context, rdb *redis.Client) (*snapshot, error) {
@@ -65,7 +72,10 @@ func take(ctx context.Context, rdb *redis.Client) (*snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &snapshot{placement: parse(fmt.Sprint(reply[0]))}
+	p := &snapshot{placement: parse(fmt.Sprint(reply[0])), members: map[string]bool{}}
+	for _, member := range reply[2].([]any) {
+		p.members[member.(string)] = true
+	}
 	for s, v := range reply[1].([]any) {
 		parts := v.([]any)
 		if fence := parts[3].(string); fence != "" {

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestStopKillsWhenOutOfTime: stop kills a child that doesn't end in time, and returns an
@@ -26,7 +25,7 @@ func TestStopKillsWhenOutOfTime(t *testing.T) {
 	}
 	check.OK(t, deaf.start())
 	t.Cleanup(func() { _ = deaf.kill() })
-	wait.For(t, "the child to ignore SIGTERM", func() bool { return strings.Contains(Tail(deaf.log), "deaf") })
+	check.Until(t, "the child to ignore SIGTERM", func() bool { return strings.Contains(Tail(deaf.log), "deaf") })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := deaf.stop(ctx); err == nil || !strings.Contains(err.Error(), "killed") {

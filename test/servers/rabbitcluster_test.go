@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestRabbitMQCluster: a quorum queue survives the crash of its leader.
@@ -46,7 +45,7 @@ func TestRabbitMQCluster(t *testing.T) {
 	leader, err := c.Leader(ctx, "q", nil)
 	check.OK(t, err)
 	check.OK(t, leader.Kill())
-	wait.For(t, "another leader", func() bool {
+	check.Until(t, "another leader", func() bool {
 		now, err := c.Leader(ctx, "q", leader)
 		return err == nil && now != leader && declare(now.URL("/"), true) == nil
 	})

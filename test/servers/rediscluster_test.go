@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestRedisCluster: a cluster serves all slots, a slot moves with its keys, and a replica
@@ -49,7 +48,7 @@ func TestRedisCluster(t *testing.T) {
 		}
 	}
 	check.OK(t, to.Kill())
-	wait.For(t, "a replica to take over", func() bool {
+	check.Until(t, "a replica to take over", func() bool {
 		now, err := c.Master(ctx, "{1}")
 		return err == nil && now != to
 	})

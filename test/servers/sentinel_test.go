@@ -10,7 +10,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestRedisSentinels: sentinels replace a dead master. If the old master returns, it
@@ -37,13 +36,13 @@ func TestRedisSentinels(t *testing.T) {
 	check.OK(t, client.Set(ctx, "a", "kept", 0).Err())
 	check.OK(t, client.Do(ctx, "WAIT", 2, 0).Err())
 	check.OK(t, first.Kill())
-	wait.For(t, "another master", func() bool {
+	check.Until(t, "another master", func() bool {
 		now, err := s.Master(ctx)
 		return err == nil && now != first
 	})
-	wait.For(t, "the client to find it", func() bool { return client.Get(ctx, "a").Val() == "kept" })
+	check.Until(t, "the client to find it", func() bool { return client.Get(ctx, "a").Val() == "kept" })
 	check.OK(t, first.Restart(ctx))
-	wait.For(t, "the former master to follow", func() bool { return role(t, first) == "slave" })
+	check.Until(t, "the former master to follow", func() bool { return role(t, first) == "slave" })
 }
 
 // role returns the role that a server reports, or "" if it doesn't answer.

@@ -17,7 +17,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // parentVar makes this test binary the parent in TestChildrenDieWithTheParent.
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 		beParent(dir)
 		return
 	}
-	os.Exit(wait.Leaks(m))
+	os.Exit(check.Leaks(m))
 }
 
 // TestRestartKeepsPortAndData: address and data stay the same after a stop, a crash, and
@@ -214,7 +213,7 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	check.OK(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	for _, addr := range addrs {
-		wait.For(t, "nothing to listen on "+addr, func() bool { return !listening(addr) })
+		check.Until(t, "nothing to listen on "+addr, func() bool { return !listening(addr) })
 	}
 }
 

@@ -17,10 +17,10 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // shards is the shard count of the topic.
@@ -78,7 +78,7 @@ func Run(t *testing.T, topic string, minute time.Duration, run func(context.Cont
 	t.Helper()
 	s := &Story{t: t, config: filepath.Join(t.TempDir(), "config.yaml"), held: map[string]chan struct{}{}}
 	// With a short timeout the client would repeat requests.
-	cfg := app.Config{Topic: topic, Minute: minute, Patience: wait.Hang, Out: s}
+	cfg := app.Config{Topic: topic, Minute: minute, Patience: check.Hang, Out: s}
 	cfg.Redis, cfg.Prefix = servertest.Redis(t)
 	cfg.RabbitMQ = servertest.RabbitMQ(t)
 	settings := fleet.Settings{RedisAddr: cfg.Redis, RedisPrefix: cfg.Prefix, RabbitMQURL: cfg.RabbitMQ,
@@ -170,7 +170,7 @@ func (s *Story) Eventually(what string, is func() bool) {
 			s.t.Logf("the output so far: %q", s.Lines())
 		}
 	}()
-	wait.Progress(s.t, what, func() int { return len(s.Lines()) }, is)
+	check.Progress(s.t, what, func() int { return len(s.Lines()) }, is)
 }
 
 // Tells waits until the example has printed as many lines as want has, and fails the test

@@ -27,9 +27,11 @@ local function move(each, change)
   -- keep_plan notes when the run of a recurring task was due by the rule. A run that is
   -- leased may be in a queue already.
   local function keep_plan(id, r, was)
-    local planned, runs = run_of(r.body)
+    local at = rule_at(r.body)
+    if not at then return end
+    local planned, runs = run_of(r.body, at)
     if planned == 0 then planned = was end
-    r.body = with_run(r.body, planned == r.due and 0 or planned, runs)
+    r.body = with_run(r.body, at, planned == r.due and 0 or planned, runs)
     local score = not r.prior and tonumber(redis.call('ZSCORE', KEYS[1], id) or 0)
     r.redelivered = r.redelivered or score and score < 0 or false
   end
@@ -66,7 +68,7 @@ local function move(each, change)
         local was = r.due
         result = change(r, at, i, record)
         if not result then
-          if r.format == RECURRING then keep_plan(id, r, was) end
+          keep_plan(id, r, was)
           r.prior, r.op, result = nil, op, r.due
           store(id, r, at, ARGV[2])
           first = math.min(first, at)

@@ -5,5 +5,5 @@ local function out_now(id, record)
   local due = #record >= 7 and struct.unpack('>I6', record, 2)
   if due ~= now then return due == now + 1 end
   local score, first = redis.call('ZSCORE', KEYS[1], id), string.byte(record)
-  return not score or tonumber(score) < 0 or first ~= 16 and first ~= 32 and first ~= 48
+  return not score or tonumber(score) < 0 or first ~= 16 and first ~= 32 and first ~= 48 and first ~= 64
 end

@@ -13,7 +13,12 @@ local function payload_at(record, at)
     at = at + n
   end
   local first = number(1)
-  if string.byte(record) >= 3 * FORMAT then -- the rule, then a body of format 1 or 2
+  if first == 4 then -- the group, then a body of another format
+    at = at + 8
+    skip(1)
+    first = number(1)
+  end
+  if first == 3 then -- the rule, then a body of format 1 or 2
     at = at + 23
     skip(1)
     skip(1)
@@ -33,7 +38,7 @@ local function payload_at(record, at)
 end
 
 -- part_of returns a part of a record. wanted 2: all; 1: without the payload; 0: without the
--- content type, properties and headers too. A record that is cut short is returned as it is.
+-- rule, content type, properties and headers too. The group stays. A record that is cut short is returned as it is.
 local function part_of(record, wanted)
   if wanted == 2 then return record end
   if not known(record) or #record < 21 then return string.sub(record, 1, 21) end
@@ -41,6 +46,7 @@ local function part_of(record, wanted)
   if flags >= ATTEMPTED then size = size + 2 end
   if flags % 4 >= EXPORTED then size = size + 8 end
   if flags % 8 >= NOTED and #record >= size + 2 then size = size + 2 + struct.unpack('>I2', record, size + 1) end
+  if wanted == 0 and string.byte(record) >= GROUPED then size = size + 10 + (string.byte(record, size + 10) or 0) end
   if wanted == 1 then size = payload_at(record, size + 1) - 1 end
   return string.sub(record, 1, size)
 end

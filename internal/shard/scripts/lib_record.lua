@@ -1,30 +1,42 @@
 -- The record (see record.go): format and flags, due, scheduled, op; then the attempts, if
 -- ATTEMPTED; then the score from before an export, if EXPORTED; then the reason of the
 -- last release and its time in ms, as in "why @1796119300456", if NOTED; then the body. A
--- body that begins with byte 2 or 3 makes a record of that format. Format 3 is a recurring
--- task: after the byte come planned (I6) and runs (I4), see recurrence.go. Scripts read no
--- more of it.
+-- body that begins with byte 2, 3 or 4 makes a record of that format. In format 4 a mark (8
+-- bytes) and a group (I1 and text) follow the byte, then a body of another format, see
+-- group.go. In format 3 planned (I6) and runs (I4) of a recurring task follow the byte, see
+-- recurrence.go. Scripts read no more of a body.
 local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
-local RECURRING = 3 * FORMAT
+local GROUPED = 4 * FORMAT
 local STAMP = ' @' .. string.rep('%d', 13)
 
--- known reports whether a record is of format 1, 2 or 3.
+-- known reports whether a record is of format 1, 2, 3 or 4.
 local function known(record)
   local first = string.byte(record)
-  return first and first >= FORMAT and first < 4 * FORMAT
+  return first and first >= FORMAT and first < 5 * FORMAT
 end
 
 -- format_of returns the format of a record with a body, times FORMAT.
 local function format_of(body)
   local first = string.byte(body)
-  return (first == 2 or first == 3) and first * FORMAT or FORMAT
+  return first and first > 1 and first < 5 and first * FORMAT or FORMAT
 end
 
--- run_of returns planned and runs of a recurring task.
-local function run_of(body) return struct.unpack('>I6I4', body, 2) end
+-- inside returns where the body behind the group begins.
+local function inside(body) return string.byte(body) == 4 and 11 + (string.byte(body, 10) or 0) or 1 end
+
+-- rule_at returns where the rule of a recurring task begins in a body; nil: it has none.
+local function rule_at(body)
+  local at = inside(body)
+  return string.byte(body, at) == 3 and at or nil
+end
+
+-- run_of returns planned and runs of a recurring task, whose rule is at `at`.
+local function run_of(body, at) return struct.unpack('>I6I4', body, at + 1) end
 
 -- with_run returns the body of a recurring task with another planned and runs.
-local function with_run(body, planned, runs) return '\3' .. struct.pack('>I6I4', planned, runs) .. string.sub(body, 12) end
+local function with_run(body, at, planned, runs)
+  return string.sub(body, 1, at) .. struct.pack('>I6I4', planned, runs) .. string.sub(body, at + 11)
+end
 
 local function parse(record)
   local r = {attempts = 0}

@@ -1,17 +1,18 @@
 #!lua
--- uses: args rights clock events fence term when out wake
+-- uses: args rights clock events fence term when out wake group
 -- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("", "absent", "present", or
 --       "old": the old shard has the tasks, and they are present), moving (1
 --       while the tasks are moving, else 0), term (of the intake; "": none), cancelled
 --       (ms of the last cancel at the old shards; 0: none), then for each task: id,
---       when, body. A body that begins with byte 2 or 3 is stored in that format,
---       others in format 1.
--- Returns {"ok", due...}, where 0 stands for "exists" (mode absent) or "none" (modes
---       present and old);
+--       when, body. A body that begins with byte 2, 3 or 4 is stored in that
+--       format, others in format 1.
+-- Returns {"ok", due..., then for each replaced task that was in a group: its number, from
+--       1, and its mark and group}. A due of 0 stands for "exists" (mode absent) or "none"
+--       (modes present and old);
 --       {"moved", placement}, {"superseded", term}, {"unraised", term} or
---       {"late", now} with nothing written.
+--       {"late", now} with nothing written, also if a task's mark is too old.
 --       A task due now becomes due a ms later if it replaces one that was due, and
 --       claimed, in the same ms: consumers tell deliveries apart by their due.
 -- Executed twice: a record of the same op stays as it is and gives the same answer,
@@ -31,7 +32,8 @@ for i = 8, #ARGV, 3 do
   local first = string.byte(ARGV[i + 2])
   if not first then sized('body', '', 1) end
   n = n + 1
-  formats[n] = (first == 2 or first == 3) and first * 16 or 16
+  formats[n] = first > 1 and first < 5 and first * 16 or 16
+  if first == 4 then not_after = math.min(not_after, last_put(ARGV[i + 2])) end
   ids[n] = id
   dues[n], scores_of[n] = due_of(ARGV[i + 1])
 end
@@ -58,7 +60,7 @@ if other then return other end
 local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
-local scores, records, first, fresh, written, due_at = {}, {}, math.huge, {}, {}, {}
+local scores, records, first, fresh, written, due_at, left = {}, {}, math.huge, {}, {}, {}, {}
 local scheduled, at = struct.pack('>I6', math.max(now, last_cancel, cancelled)) .. op, 0
 for i = 1, n do
   local id = ids[i]
@@ -74,6 +76,8 @@ for i = 1, n do
       due, scores_of[i] = now + 1, now + 1
     end
     answer[i + 1] = due
+    local member = stored[i] and member_of(stored[i])
+    if member then left[#left + 1], left[#left + 2] = i, member end
     if absent then fresh[id] = true end
     if due < first then first = due end
     scores[at + 1], scores[at + 2] = scores_of[i], id
@@ -89,4 +93,5 @@ redis.call('ZADD', KEYS[1], unpack(scores))
 if moving then redis.call('SADD', KEYS[4], unpack(written)) end
 add_events(KEYS[3], history_kept, 's', written, due_at)
 if first < head then redis.call('SPUBLISH', KEYS[5], first) end
+for i = 1, #left do answer[n + 1 + i] = left[i] end
 return answer

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock events fence record wake store
+-- uses: args rights clock events fence record wake store group
 -- Stores a task again for its consumer, which has a delivery of it: to be delivered
 -- again, or parked. A task that was put, moved, replayed or stored by its consumer
 -- after that delivery stays as it is, unless its op is `replace`.
@@ -26,7 +26,7 @@ either('since', ARGV[13], '0', '1')
 sized('body', ARGV[14], 1)
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then return {'ok'} end
-if now > not_after then return {'late', now} end
+if now > math.min(not_after, last_put(ARGV[14])) then return {'late', now} end
 may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SISMEMBER', 'SADD')

@@ -23,13 +23,13 @@ end
 -- retry_of returns the body with the new due time in the header duefleet-next, which holds
 -- the first due time and the attempts of a retry only for the due time that it names.
 local function retry_of(r, from, record)
-  if r.format == RECURRING then return r.body end -- its runs are retried as tasks of their own
+  if rule_at(r.body) then return r.body end -- its runs are retried as tasks of their own
   local old, new = string.format('%.0f', from), string.format('%.0f', r.due)
   local begin = #record - #r.body + 1
   local head = payload_at(record, begin) - begin
   local at = string.find(string.sub(r.body, 1, head), '\13duefleet-next', 1, true)
   if not at or #old ~= #new then return r.body end
-  at = at + 14 + (r.format >= 2 * FORMAT and 5 or 2) -- behind the length of the value
+  at = at + 14 + (string.byte(r.body, inside(r.body)) == 2 and 5 or 2) -- behind the length of the value
   local first = string.match(string.sub(r.body, at, head), '^1 %d+ ' .. old)
   if not first then return r.body end
   at = at + #first

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- uses: args rights clock events
+-- uses: args rights clock events left
 -- Removes delivered or moved tasks, each only if it is still leased under the
 -- token of its claim.
 -- KEYS  due, task, fence
 -- ARGV  event (1: the tasks were delivered; 0: they moved), then for each token: token,
 --       count, id... (count of them)
--- Returns how many were removed.
+-- Returns {how many were removed, 1: their versions are nowhere else (see lib_left), or 0}.
 -- Executed twice: the second time removes nothing.
 expect(3, #ARGV)
 either('event', ARGV[1], '0', '1')
@@ -28,9 +28,10 @@ for i = 1, n do
   -- Redis 7.0 formats a score as claim does; other versions format it shorter
   if score and (score == token or tonumber(score) == tonumber(token)) then held[#held + 1] = ids[i] end
 end
-if #held == 0 then return 0 end
+if #held == 0 then return {0, 0} end
 may(KEYS[2], 'HDEL')
 redis.call('ZREM', KEYS[1], unpack(held))
 redis.call('HDEL', KEYS[2], unpack(held))
-if ARGV[1] == '1' then add_events(KEYS[3], history_of(KEYS[3]), 'd', held) end
-return #held
+local kept, nowhere = left_of(KEYS[3])
+if ARGV[1] == '1' then add_events(KEYS[3], kept, 'd', held) end
+return {#held, nowhere}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/outbox"
 	"github.com/duefleet/duefleet/producer"
@@ -109,7 +110,7 @@ func run(cmd *cobra.Command, f flags) error {
 		return err
 	}
 	defer relay.DB.Close()
-	options, err := settings.Redis.Options(log)
+	options, err := connect.Redis(settings.Redis, log)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // programEnv is the environment variable that makes a process of this test binary the program.
@@ -51,7 +50,7 @@ func asURL(url string) string {
 // get returns the status and the body of a page of the admin server.
 func get(t *testing.T, addr, path string) (status int, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(wait.Context(t), http.MethodGet, "http://"+addr+path, nil)
+	request, err := http.NewRequestWithContext(check.Context(t), http.MethodGet, "http://"+addr+path, nil)
 	check.OK(t, err)
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	check.OK(t, err)
@@ -68,7 +67,7 @@ func relay(t *testing.T, kind dbtest.Kind, redis *fixture.Redis) (url string, cl
 	end func()) {
 	t.Helper()
 	redis.Serve(t, 2)
-	dir, log := t.TempDir(), &wait.Log{}
+	dir, log := t.TempDir(), &check.Log{}
 	config, database := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "database")
 	check.OK(t, os.WriteFile(config, []byte("redis: {prefix: "+redis.Prefix+"}\n"), 0o600))
 	url = dbtest.Database(t, kind)
@@ -77,7 +76,7 @@ func relay(t *testing.T, kind dbtest.Kind, redis *fixture.Redis) (url string, cl
 		"--config", config, "--database-file", database, "--admin-listen", "127.0.0.1:0", "--migrate")
 	check.OK(t, cmd.Start())
 	line := regexp.MustCompile(`msg=relaying admin=(\S+)`)
-	wait.For(t, "the relay", func() bool { return line.MatchString(log.String()) })
+	check.Until(t, "the relay", func() bool { return line.MatchString(log.String()) })
 	client, err := producer.New(producer.Config{Redis: redis.Client, Prefix: redis.Prefix})
 	check.OK(t, err)
 	return url, client, line.FindStringSubmatch(log.String())[1], func() {
@@ -100,11 +99,11 @@ func TestTheProgram(t *testing.T) {
 		db := dbtest.Open(t, url)
 		dbtest.Exec(t, db, `INSERT INTO duefleet_outbox (topic, id, delay_ms) VALUES ('orders', 'good', 3600000),
 			('orders', 'bad', -1), ('unserved', 'waits', 0)`)
-		wait.For(t, "the task", func() bool { _, err := client.Get(t.Context(), "orders", "good"); return err == nil })
+		check.Until(t, "the task", func() bool { _, err := client.Get(t.Context(), "orders", "good"); return err == nil })
 		for _, want := range []string{`duefleet_outbox_stored_total{action="schedule"} 1`,
 			`duefleet_outbox_stored_total{action="cancel"} 0`, "duefleet_outbox_failed_rows 1", "duefleet_outbox_waiting_rows 1",
 		} {
-			wait.For(t, want, func() bool {
+			check.Until(t, want, func() bool {
 				_, body := get(t, addr, "/metrics")
 				return strings.Contains(body, want+"\n")
 			})
@@ -153,12 +152,12 @@ func TestWhatTheProgramNeeds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			log := &wait.Log{}
+			log := &check.Log{}
 			cmd := program(t, log, run.env, run.args...)
 			check.OK(t, cmd.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			_ = wait.Receive(t, "the end", ended)
+			_ = check.Receive(t, "the end", ended)
 			check.Equal(t, "the exit code", cmd.ProcessState.ExitCode(), run.code)
 			text := log.String()
 			check.Equal(t, text, strings.Contains(text, run.want) && !strings.Contains(text, secret), true)

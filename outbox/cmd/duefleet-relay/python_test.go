@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestPython: each program places two orders and pays the first. Its third payment is rolled
@@ -35,7 +34,7 @@ func TestPython(t *testing.T) {
 			_, err := client.Schedule(t.Context(),
 				producer.Request{Topic: "orders", ID: "order-3", When: producer.In(time.Hour)})
 			check.OK(t, err)
-			cmd := exec.CommandContext(wait.Context(t), interpreter, program.program)
+			cmd := exec.CommandContext(check.Context(t), interpreter, program.program)
 			cmd.Env = append(os.Environ(), "DATABASE_URL="+asURL(url))
 			out, err := cmd.CombinedOutput()
 			if err != nil {
@@ -43,7 +42,7 @@ func TestPython(t *testing.T) {
 			}
 			check.Equal(t, "what it prints", string(out), "rolled back: no order order-3\n")
 			db := dbtest.Open(t, url)
-			wait.For(t, "an empty outbox", func() bool {
+			check.Until(t, "an empty outbox", func() bool {
 				return dbtest.Value[int](t, db, `SELECT count(*) FROM duefleet_outbox`) == 0
 			})
 			_, metrics := get(t, admin, "/metrics")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/fleet"
@@ -31,7 +32,7 @@ func RunWith(ctx context.Context, path string, environ []string, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	options, err := cfg.Redis.Options(nil)
+	options, err := connect.Redis(cfg.Redis, nil)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestCommand: the run ends with the command's exit code, so that a failed test fails
@@ -59,7 +58,7 @@ func TestCommandInterrupted(t *testing.T) {
 	if code == 0 || !errors.Is(err, reason) {
 		t.Errorf("got code %d, error %v; want a failure with its reason", code, err)
 	}
-	f := wait.Receive(t, "the command's child", opened)
+	f := check.Receive(t, "the command's child", opened)
 	defer f.Close()
 	// The end of the file comes once no process has it open for writing.
 	if _, err := io.Copy(io.Discard, f); err != nil {
@@ -78,7 +77,7 @@ func TestAServerThatEndsIsNamed(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- set.await(t.Context()) }()
 	check.OK(t, redis.Kill())
-	if err := wait.Receive(t, "the run to notice", ended); err == nil || !strings.Contains(err.Error(), "redis.log") {
+	if err := check.Receive(t, "the run to notice", ended); err == nil || !strings.Contains(err.Error(), "redis.log") {
 		t.Errorf("got %v, want an error that names the server's log", err)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // Certificate returns a self-signed certificate for 127.0.0.1, and a pool that trusts it. It
@@ -77,5 +76,5 @@ func TakesNewCertificate(t testing.TB, serve func(cert, key string) (url string)
 	}
 	check.OK(t, ask())
 	trusted = WriteCertificate(t, cert, key)
-	wait.For(t, "the new certificate", func() bool { return ask() == nil })
+	check.Until(t, "the new certificate", func() bool { return ask() == nil })
 }

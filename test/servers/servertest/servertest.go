@@ -30,7 +30,6 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // cleanupLimit bounds a test's cleanup.
@@ -75,10 +74,10 @@ func RabbitMQ(t testing.TB) string {
 }
 
 // Channel opens a channel on a connection of its own, which closes when the test ends.
-// The timeouts are as long as wait.Hang, for busy machines.
+// The timeouts are as long as check.Hang, for busy machines.
 func Channel(t testing.TB, url string) *amqp.Channel {
 	t.Helper()
-	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: wait.Hang, Dial: amqp.DefaultDial(wait.Hang)})
+	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: check.Hang, Dial: amqp.DefaultDial(check.Hang)})
 	check.OK(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ch, err := conn.Channel()
@@ -138,6 +137,17 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	return server
 }
 
+// OwnRedisCluster starts a Redis Cluster of three masters for one test. It ends with the
+// test.
+func OwnRedisCluster(t testing.TB) *servers.RedisCluster {
+	t.Helper()
+	Need(t, "redis-server")
+	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
+	check.OK(t, err)
+	t.Cleanup(func() { _ = cluster.Kill() })
+	return cluster
+}
+
 // RedisWithUsers starts a server for one test, with the users of the ACL files in a folder.
 // The password of each is the name of its file.
 func RedisWithUsers(t testing.TB, dir string) *servers.Redis {
@@ -156,10 +166,10 @@ func RedisWithUsers(t testing.TB, dir string) *servers.Redis {
 	return OwnRedis(t, "--aclfile", file)
 }
 
-// Leaks is wait.Leaks for a package whose tests use servers of this package, which
+// Leaks is check.Leaks for a package whose tests use servers of this package, which
 // outlive the tests.
 func Leaks(m *testing.M) int {
-	return wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap"))
+	return check.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap"))
 }
 
 // RedisOptions returns client options for an address that Redis returned.

@@ -1,0 +1,412 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
+
+// bench is a topic that is polled by a poller under test. Its claims lease nothing: they tell the
+// test, which decides what they find.
+type bench struct {
+	*Poller
+	t       *testing.T
+	redis   *fixture.Redis
+	changed wake.Broadcast
+
+	mu     sync.Mutex
+	demand Demand
+	sends  []int              // the shard of each claim
+	fails  map[int]error      // by shard
+	hangs  map[int]chan error // by shard
+	begun  [][]int            // the shards of each tick
+	ended  int
+	given  int       // rooms that were given back
+	rest   time.Time // of the rate
+	silent map[string]bool
+}
+
+// polling runs a poller of a topic with four shards, with one claim at a time.
+func polling(t *testing.T, tick time.Duration) *bench {
+	t.Helper()
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, 4)
+	b := &bench{t: t, redis: r, fails: map[int]error{}, hangs: map[int]chan error{}, silent: map[string]bool{},
+		demand: Demand{Claims: 1, Tickets: 4, Tick: tick, Scanned: 4}}
+	convoy := r.Store.NewConvoy()
+	b.Poller = New(topic, convoy, b, &b.changed)
+	check.Background(t, "the poller", func(ctx context.Context) error {
+		b.Run(ctx)
+		convoy.Wait()
+		return nil
+	})
+	return b
+}
+
+func (b *bench) set(change func(*bench)) {
+	b.mu.Lock()
+	change(b)
+	b.mu.Unlock()
+	b.changed.Fire()
+}
+
+// count reads a number under the mutex.
+func (b *bench) count(of func(*bench) int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return of(b)
+}
+
+func claims(of int) func(*bench) int {
+	return func(b *bench) (n int) {
+		for _, at := range b.sends {
+			if at == of {
+				n++
+			}
+		}
+		return n
+	}
+}
+
+// hear wakes the shards for tasks that are due now, and waits for a claim of each.
+func (b *bench) hear(shards ...int) {
+	b.t.Helper()
+	for _, at := range shards {
+		before := b.count(claims(at))
+		b.Hear(at, 0)
+		check.Until(b.t, "a claim", func() bool { return b.count(claims(at)) > before })
+	}
+}
+
+func (b *bench) Demand() Demand {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.demand
+}
+
+func (b *bench) Drawn(shard.Placement) {}
+
+func (b *bench) Claimed(at int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.sends, at)
+}
+
+func (b *bench) Begin(_, _ context.Context, shards []int, _ shard.Placement) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun = append(b.begun, shards)
+}
+
+func (b *bench) End(bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended++
+}
+
+func (b *bench) Reserve(context.Context) (Claim, time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Now().Before(b.rest) {
+		return nil, b.rest
+	}
+	return (*sending)(b), time.Time{}
+}
+
+func (b *bench) Fails(_ context.Context, node, _ string, _ error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.silent[node] = true
+}
+
+func (b *bench) Works(_ context.Context, node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.silent, node)
+}
+
+func (b *bench) Keep(context.Context, map[string]bool) {}
+
+// sending is a claim of a bench.
+type sending bench
+
+func (s *sending) Send(_ context.Context, at int, _ time.Duration) (Answer, error) {
+	s.mu.Lock()
+	s.sends = append(s.sends, at)
+	err, hangs, asked := s.fails[at], s.hangs[at], time.Now()
+	s.mu.Unlock()
+	if hangs != nil {
+		err = <-hangs
+	}
+	return Answer{Asked: asked, Heard: time.Now(), Now: time.UnixMilli(1000)}, err
+}
+
+func (s *sending) Forward(context.Context) {}
+
+func (s *sending) GiveBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.given++
+}
+
+// starts waits for a claim of each shard, which comes without a look.
+func (b *bench) starts() {
+	b.t.Helper()
+	for at := range 4 {
+		check.Until(b.t, "a claim", func() bool { return b.count(claims(at)) > 0 })
+	}
+}
+
+func TestAClaimThatHangsHoldsUpNoOtherShard(t *testing.T) {
+	t.Parallel()
+	b := polling(t, time.Hour)
+	b.starts()
+	let := make(chan error)
+	b.set(func(b *bench) { b.hangs[2] = let })
+	b.hear(2)
+	for range 5 {
+		b.hear(0, 1, 3)
+	}
+	if n := b.count(func(b *bench) int { return b.given }); n == 0 {
+		t.Error("the claim that hangs keeps its room")
+	}
+	if n := b.count(claims(2)); n != 2 {
+		t.Errorf("%d claims of the shard, want two, the second of which hangs", n)
+	}
+	b.Hear(2, 0) // while the claim hangs
+	let <- nil
+	check.Until(t, "the next claim of the shard", func() bool { return b.count(claims(2)) > 2 })
+	let <- nil
+}
+
+// TestClaimsThatHangAreFew: at a node with as many as are allowed, nothing more is claimed.
+func TestClaimsThatHangAreFew(t *testing.T) {
+	t.Parallel()
+	b := polling(t, time.Hour)
+	b.starts()
+	let := make(chan error)
+	b.set(func(b *bench) {
+		for at := range 4 {
+			b.hangs[at] = let
+		}
+	})
+	for at := range 4 {
+		b.Hear(at, 0)
+	}
+	sends := func() int { return b.count(func(b *bench) int { return len(b.sends) }) }
+	check.Until(t, "as many claims as may hang", func() bool { return sends() == 4+mostLate })
+	check.Until(t, "their room to be given back", func() bool {
+		return b.count(func(b *bench) int { return b.given }) == mostLate
+	})
+	let <- nil
+	check.Until(t, "another claim", func() bool { return sends() == 4+mostLate+1 })
+	let <- nil
+	let <- nil
+	let <- nil
+	if n := sends(); n != 8 {
+		t.Errorf("%d claims, want two of each shard", n)
+	}
+}
+
+func TestAShardThatFailsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	b := polling(t, time.Hour)
+	b.starts()
+	b.set(func(b *bench) { b.fails[2] = errors.New("away") })
+	b.hear(2)
+	for range 5 {
+		b.hear(0, 1, 3)
+	}
+	check.Count(t, "claims of the shard that fails", 4, func() int { return b.count(claims(2)) })
+	silent := func() int { return b.count(func(b *bench) int { return len(b.silent) }) }
+	check.Until(t, "the outage to be noted", func() bool { return silent() == 1 })
+	b.set(func(b *bench) { delete(b.fails, 2) })
+	check.Until(t, "the outage to end", func() bool { return silent() == 0 })
+}
+
+func TestAPausedTopicClaimsNothing(t *testing.T) {
+	t.Parallel()
+	b := polling(t, 20*time.Millisecond)
+	b.starts()
+	b.set(func(b *bench) { b.demand.Paused = true })
+	ticks := func() int { return b.count(func(b *bench) int { return b.ended }) }
+	before := ticks()
+	check.Until(t, "a tick of the pause", func() bool { return ticks() > before+1 })
+	sends := b.count(func(b *bench) int { return len(b.sends) })
+	b.Hear(1, 0)
+	before = ticks()
+	check.Until(t, "more ticks", func() bool { return ticks() > before+2 })
+	if n := b.count(func(b *bench) int { return len(b.sends) }) - sends; n != 0 {
+		t.Errorf("%d claims", n)
+	}
+	b.set(func(b *bench) { b.demand.Paused = false })
+	b.hear(1)
+}
+
+// TestARateHoldsUpAllShards until the time that it names.
+func TestARateHoldsUpAllShards(t *testing.T) {
+	t.Parallel()
+	b := polling(t, time.Hour)
+	b.starts()
+	rest := time.Now().Add(100 * time.Millisecond)
+	b.set(func(b *bench) { b.rest = rest })
+	b.hear(3, 1)
+	if now := time.Now(); now.Before(rest) {
+		t.Errorf("claimed %s before the rest is over", rest.Sub(now))
+	}
+}
+
+// TestATopicWithoutDemandIsLeft: its tick ends at once, and it is polled again when that changes.
+func TestATopicWithoutDemandIsLeft(t *testing.T) {
+	t.Parallel()
+	b := polling(t, time.Hour)
+	b.starts()
+	b.set(func(b *bench) { b.demand.Claims = 0 })
+	check.Count(t, "ends of ticks", 1, func() int { return b.count(func(b *bench) int { return b.ended }) })
+	b.set(func(b *bench) { b.demand.Claims, b.sends = 2, nil })
+	b.starts()
+}
+
+// TestTicketsNameTheShards: another tick, or another number of shards, ends a tick at once.
+func TestTicketsNameTheShards(t *testing.T) {
+	t.Parallel()
+	b := polling(t, time.Hour)
+	tick := func(n int) []int {
+		t.Helper()
+		check.Count(t, "ticks", n, func() int { return b.count(func(b *bench) int { return len(b.begun) }) })
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.begun[n-1]
+	}
+	if got := slices.Sorted(slices.Values(tick(1))); !slices.Equal(got, []int{0, 1, 2, 3}) {
+		t.Errorf("four tickets for four shards name %v", got)
+	}
+	b.set(func(b *bench) { b.demand.Tick, b.demand.Tickets = time.Minute, 3 })
+	if got := tick(2); len(got) != 3 {
+		t.Errorf("three tickets name %v", got)
+	}
+}
+
+// TestWhileRedisDoesNotAnswerTheFollowingShardsArePolled, so that none is left alone.
+func TestWhileRedisDoesNotAnswerTheFollowingShardsArePolled(t *testing.T) {
+	t.Parallel()
+	b := polling(t, 20*time.Millisecond)
+	b.set(func(b *bench) { b.demand.Tickets = 3 })
+	b.starts()
+	faults.Around(b.redis.Client, func(_ context.Context, r faults.Request) error {
+		return r.Fail(errors.New("no answer"))
+	})
+	check.Until(t, "an outage", func() bool { return b.count(func(b *bench) int { return len(b.silent) }) > 0 })
+	from := b.count(func(b *bench) int { return len(b.begun) })
+	check.Until(t, "eight ticks", func() bool { return b.count(func(b *bench) int { return len(b.begun) }) > from+8 })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := from; i < from+8; i++ {
+		last, next := b.begun[i-1], b.begun[i]
+		if next[0] != (last[len(last)-1]+1)%4 {
+			t.Errorf("shards %v follow %v", next, last)
+		}
+	}
+}
+
+func TestADrawIsOfConsecutiveShardsUnderThePlacement(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	convoy := r.Store.NewConvoy()
+	draw := func(n int) (shards []int, p shard.Placement, err error) {
+		done := make(chan struct{})
+		convoy.Draw(t.Context(), r.Orders(), n, func(first int64, placement shard.Placement, failed error) {
+			if p, err = placement, failed; err == nil {
+				shards = balance.Shards(first, n, p.Scanned())
+			}
+			close(done)
+		})
+		check.Closed(t, "the answer to a draw", done)
+		return shards, p, err
+	}
+	if _, _, err := draw(1); !errors.Is(err, task.ErrUnknownTopic) {
+		t.Errorf("a draw before the topic is made: %v", err)
+	}
+	made, err := r.Orders().Ensure(t.Context(), 5)
+	check.OK(t, err)
+	next, p, err := draw(3)
+	check.OK(t, err)
+	if len(next) != 3 || p != made {
+		t.Fatalf("drew %v under %s, want 3 shards under %s", next, p, made)
+	}
+	for range 4 {
+		drawn, _, err := draw(2)
+		check.OK(t, err)
+		if len(drawn) != 2 || drawn[0] != (next[len(next)-1]+1)%5 || drawn[1] != (drawn[0]+1)%5 {
+			t.Fatalf("drew %v after %v", drawn, next)
+		}
+		next = drawn
+	}
+}
+
+// TestCallsThatComeMeanwhileGoTogether: draws of many topics, while another pipeline is on its
+// way.
+func TestCallsThatComeMeanwhileGoTogether(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, 4)
+	convoy := r.Store.NewConvoy()
+	first, caught := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	var sizes []int
+	faults.Before(r.Client, func(q faults.Request) {
+		n := 0
+		for _, cmd := range q.Commands {
+			if isScript(cmd) {
+				n++
+			}
+		}
+		mu.Lock()
+		sizes = append(sizes, n)
+		alone := len(sizes) == 1
+		mu.Unlock()
+		if alone {
+			close(caught)
+			<-first
+		}
+	})
+	const n = 300
+	var all sync.WaitGroup
+	all.Add(n)
+	for i := range n {
+		convoy.Draw(t.Context(), topic, 1, func(_ int64, _ shard.Placement, err error) {
+			defer all.Done()
+			check.OK(t, err)
+		})
+		if i == 0 {
+			check.Closed(t, "the first draw", caught)
+		}
+	}
+	close(first)
+	all.Wait()
+	convoy.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []int{1, 256, n - 257}; !slices.Equal(sizes, want) {
+		t.Errorf("pipelines of %v draws, want %v", sizes, want)
+	}
+}
+
+func isScript(cmd redis.Cmder) bool { return cmd.Name() == "evalsha" }

@@ -1,0 +1,136 @@
+package poll
+
+import (
+	"testing"
+	"time"
+)
+
+// TestTheShardWhoseTimeComesFirstIsServedFirst: due times, wake-ups, and rests after
+// errors decide.
+func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
+	t.Parallel()
+	heard := time.Now().Add(-time.Millisecond)
+	redis := time.UnixMilli(1_000_000) // its clock differs from ours
+	var q queue
+	a, b, c := &polled{shard: 7}, &polled{shard: 8}, &polled{shard: 9}
+	first := func(what string, shard int, in time.Duration) {
+		t.Helper()
+		for _, one := range []*polled{a, b, c} {
+			q.put(one)
+		}
+		if len(q.later) == 0 || q.later[0].shard != shard || !q.first().Equal(heard.Add(in)) {
+			t.Fatalf("%s: first at %s, want shard %d at %s", what, q.first(), shard, heard.Add(in))
+		}
+	}
+	if at := q.first(); !at.IsZero() {
+		t.Fatalf("nothing is due in any, and the first is at %s", at)
+	}
+	a.learn(heard, redis, redis.Add(5*time.Second))
+	b.learn(heard, redis, redis.Add(3*time.Second))
+	c.learn(heard, redis, time.Time{})
+	first("due times", 8, 3*time.Second)
+	c.wake(redis.Add(time.Second).UnixMilli())
+	first("a task in an empty shard", 9, time.Second)
+	c.wake(redis.Add(4 * time.Second).UnixMilli())
+	first("a wake-up for what is known to be due sooner", 9, time.Second)
+	a.wake(redis.Add(-time.Second).UnixMilli())
+	first("a task that is overdue", 7, -time.Second)
+	a.fail(time.Hour)
+	first("a shard that failed comes later", 9, time.Second)
+	failed := a.next
+	a.wake(1)
+	if a.next != failed {
+		t.Error("a wake-up cut short the rest after an error")
+	}
+	c.busy = true
+	first("a shard with a call under way has no time", 8, 3*time.Second)
+	c.wake(redis.Add(2 * time.Second).UnixMilli())
+	c.ended()
+	first("a call that is over", 9, time.Second)
+}
+
+// TestWhenAShardIsClaimedFrom: at the due time, unless another scanner is the primary of the
+// shard, or this one has just claimed from it.
+func TestWhenAShardIsClaimedFrom(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	redis := time.UnixMilli(1_000_000)
+	for name, c := range map[string]struct {
+		took  time.Duration // of the claim before
+		other time.Duration // for how long another scanner is the primary; 0: none is
+		next  time.Duration // the next due time, from now on
+		want  time.Duration // from now on
+	}{
+		"due soon after a claim":      {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond},
+		"due soon after a slow claim": {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond},
+		"due long after a claim":      {time.Millisecond, 0, time.Second, time.Second},
+		"overdue":                     {time.Millisecond, 0, -time.Second, -time.Second},
+		"due while another claims":    {time.Millisecond, time.Hour, time.Second, time.Second + Grace},
+		"due just before another leaves": {time.Millisecond, time.Second + Grace/2, time.Second,
+			time.Second + Grace/2},
+		"due when another has left":               {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second},
+		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond, Grace - time.Millisecond},
+	} {
+		a := &polled{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
+		b := Answer{Asked: now.Add(-c.took), Heard: now, Now: redis, Next: redis.Add(c.next)}
+		if c.other > 0 {
+			b.Polled = redis.Add(c.other)
+		}
+		a.claimed(b)
+		if got := a.next.Sub(now); got != c.want {
+			t.Errorf("%s: claims in %s, want %s", name, got, c.want)
+		}
+		a.next = time.Time{}
+		a.wake(b.Next.UnixMilli())
+		if got, whole := a.next.Sub(now), c.next%time.Millisecond == 0; whole && got != c.want {
+			t.Errorf("%s, told by a wake-up: claims in %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestAnOldBacklogHoldsUpNoOtherShard: shards with due tasks are served in turn.
+func TestAnOldBacklogHoldsUpNoOtherShard(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var q queue
+	for _, a := range []*polled{{shard: 1, next: now.Add(-time.Hour)}, {shard: 2, next: now.Add(-time.Second)}, {shard: 3},
+		{shard: 4, next: now.Add(time.Second)}} {
+		q.put(a)
+	}
+	q.ripen(now.Add(-2 * time.Hour))
+	each := func(*polled) bool { return true }
+	if a := q.take(each); a != nil {
+		t.Errorf("shard %d is served before its time", a.shard)
+	}
+	for turn, want := range []int{1, 2, 1, 2} {
+		q.ripen(now)
+		a := q.take(each)
+		if a == nil || a.shard != want {
+			t.Fatalf("turn %d: %+v, want shard %d", turn, a, want)
+		}
+		q.put(a) // its claim left more
+	}
+	if q.ripen(now); q.take(func(a *polled) bool { return a.shard == 2 }).shard != 2 {
+		t.Error("a shard that may not be served holds up another one")
+	}
+}
+
+// A tick that was cut short is followed by its rest, so that ticks keep their rhythm. A tick
+// that is late, or whose length has changed, begins a new rhythm.
+func TestRestOf(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct{ end, tick, want time.Duration }{
+		"in time":                 {0, time.Second, time.Second},
+		"a little late":           {-10 * time.Millisecond, time.Second, 990 * time.Millisecond},
+		"later than a tick":       {-1500 * time.Millisecond, time.Second, time.Second},
+		"cut short":               {300 * time.Millisecond, time.Second, 300 * time.Millisecond},
+		"cut short, shorter now":  {30 * time.Second, time.Second, time.Second},
+		"cut short, longer now":   {300 * time.Millisecond, time.Minute, 300 * time.Millisecond},
+		"exactly a tick too late": {-time.Second, time.Second, time.Second},
+	} {
+		if got := restOf(now.Add(c.end), now, c.tick).Sub(now); got != c.want {
+			t.Errorf("%s: the tick ends in %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package router
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+)
+
+// inGroup is an entry of a task in a group.
+func inGroup(group, id string) shard.Entry {
+	body, _ := shard.Encode(&task.Task{Group: group, Payload: []byte("payload of " + id)})
+	return shard.Entry{ID: id, When: task.In(time.Hour), Body: body}
+}
+
+// member adds a member to the index, of a version that began some time ago.
+func (c *sandbox) member(group, id string, ago time.Duration) {
+	c.t.Helper()
+	m := shard.NewMark(c.now()-ago.Milliseconds()).Set(id, inGroup(group, id).Body)
+	c.ok(c.Join(c.ctx(), []shard.Member{m})[0])
+}
+
+// index returns the groups and IDs that the index holds, by group.
+func (c *sandbox) index() map[string][]string {
+	c.t.Helper()
+	all := map[string][]string{}
+	for _, part := range c.Index() {
+		for {
+			page, err := part.Next(c.ctx(), 500)
+			c.ok(err)
+			if len(page) == 0 {
+				break
+			}
+			for _, m := range page {
+				all[m.Group] = append(all[m.Group], m.ID)
+			}
+		}
+	}
+	return all
+}
+
+// TestASweepRemovesWhatACrashLeft and nothing else: not the member of a stored version, and not
+// one whose version may still come.
+func TestASweepRemovesWhatACrashLeft(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 4)
+	r := c.Router("orders")
+	const old = 20 * time.Minute
+	c.member("never stored", "a", old)
+	c.member("replaced", "b", old)
+	c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup("stored", "b"), entry("e", task.In(time.Hour))})[0].Err)
+	c.member("may come", "c", 5*time.Minute)
+	c.member("without a group", "e", old)
+	c.member("unreadable", "d", old)
+	c.ok(c.rdb.HSet(c.ctx(), c.key("task", c.p.New("d")), "d", "\x10cut").Err())
+	swept := 0
+	for _, part := range c.Index() {
+		for over := false; !over; {
+			n, end, err := r.SweepGroups(c.ctx(), part)
+			c.ok(err)
+			swept, over = swept+n, end
+		}
+	}
+	check.Equal(t, "swept", swept, 3)
+	left := c.index()
+	for _, group := range []string{"stored", "may come", "unreadable"} {
+		check.Equal(t, group, len(left[group]), 1)
+	}
+	check.Equal(t, "groups", len(left), 3)
+}
+
+// TestASweepFindsTasksThatMove: at their old shards and at their new ones.
+func TestASweepFindsTasksThatMove(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2)
+	r := c.Router("orders")
+	var ids []string
+	for _, id := range strings.Split("abcdefghijklmnop", "") {
+		m := inGroup("g", id)
+		c.ok(r.Schedule(c.ctx(), []shard.Entry{m})[0].Err)
+		ids = append(ids, id)
+	}
+	c.begin(5)
+	c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup("g", "x"), inGroup("g", "y"), inGroup("g", "z")})[0].Err)
+	later := c.now() + time.Hour.Milliseconds()
+	for _, part := range c.Index() {
+		page, err := part.Next(c.ctx(), 500)
+		c.ok(err)
+		for _, m := range page {
+			got := r.getMany(c.ctx(), []string{m.ID}, c.FetchHeads)[0]
+			c.ok(got.Err)
+			check.Equal(t, "left "+m.ID, m.Left(&got.Task, later), false)
+			check.Equal(t, "left without a task "+m.ID, m.Left(nil, later), true)
+		}
+	}
+	check.Equal(t, "members", len(c.index()["g"]), len(ids)+3)
+}
+
+// TestAVersionIsStoredSoonOrNever: a shard refuses one that began long ago, because a sweep may
+// have removed its member.
+func TestAVersionIsStoredSoonOrNever(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	for ago, want := range map[time.Duration]error{4 * time.Minute: nil, 6 * time.Minute: shard.ErrLate} {
+		e := inGroup("g", "a")
+		shard.NewMark(c.now()-ago.Milliseconds()).Set("a", e.Body)
+		put := shard.Put{Op: shard.NewOp(), Entries: []shard.Entry{e}}
+		if err := c.Put(c.ctx(), c.p, c.deadline(), []shard.Put{put})[0].Err; !errors.Is(err, want) {
+			t.Errorf("began %s ago: %v", ago, err)
+		}
+		again := shard.Requeue{ID: "b", Op: shard.NewOp(), Due: 1, Attempt: 1, Next: 2, Attempts: 1, Scheduled: 1,
+			Body: e.Body}
+		if _, err := c.Shard(0).Requeue(c.ctx(), c.p, c.deadline(), again, shard.Requeuing{}); !errors.Is(err, want) {
+			t.Errorf("stored again, began %s ago: %v", ago, err)
+		}
+	}
+}
+
+// TestOnlyAGroupsTaskIsCancelled: a task that was replaced by one of another group stays, and
+// is no cancelled version for consumers.
+func TestOnlyAGroupsTaskIsCancelled(t *testing.T) {
+	t.Parallel()
+	for _, shards := range []int{2, 7} { // 7: they move
+		c := newSandbox(t, 2)
+		r := c.Router("orders")
+		ids := strings.Split("abcdefghijklmnop", "")
+		for i, id := range ids {
+			c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup([]string{"g", "h", "", "g"}[i%4], id)})[0].Err)
+		}
+		if shards > 2 {
+			c.begin(shards)
+			for i, id := range ids { // the newer versions of some are at the new shards
+				if i%4 == 3 {
+					c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup("h", id)})[0].Err)
+				}
+			}
+		}
+		for i, err := range r.CancelInGroup(c.ctx(), ids, "g", task.DefaultMaxPayload) {
+			mine := i%4 == 0 || i%4 == 3 && shards == 2
+			if mine && err != nil || !mine && !errors.Is(err, task.ErrNotFound) {
+				t.Errorf("%d shards: %s: %v", shards, ids[i], err)
+			}
+			_, err := r.Get(c.ctx(), ids[i])
+			if mine && !errors.Is(err, task.ErrNotFound) || !mine && err != nil {
+				t.Errorf("%d shards: then %s: %v", shards, ids[i], err)
+			}
+			now := c.now()
+			found, err := c.CheckDelivery(c.ctx(), shard.Delivered{ID: ids[i], Due: now, Scheduled: now - 1000}, time.Hour)
+			c.ok(err)
+			check.Equal(t, ids[i]+" was cancelled", found == shard.Over, mine)
+		}
+	}
+}
+
+// TestAConsumersRetryStaysInItsGroup, unless a newer version is in another.
+func TestAConsumersRetryStaysInItsGroup(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2)
+	r := c.Router("orders")
+	now := c.now()
+	requeue := func() bool {
+		t.Helper()
+		stored, err := r.Requeue(c.ctx(), shard.Requeue{ID: "a", Due: now, Attempt: 1, Next: now + 60_000, Attempts: 1,
+			Scheduled: now, Body: inGroup("g", "a").Body})
+		c.ok(err)
+		return stored
+	}
+	check.Equal(t, "stored", requeue(), true)
+	check.Equal(t, "members", len(c.index()["g"]), 1)
+	page, err := r.Group("g").Next(c.ctx())
+	c.ok(err)
+	check.Equal(t, "tasks", len(page), 1)
+	c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup("h", "a")})[0].Err)
+	check.Equal(t, "stored after a newer version", requeue(), false)
+	page, err = r.Group("g").Next(c.ctx())
+	c.ok(err)
+	check.Equal(t, "tasks of the old group", len(page), 0)
+}

@@ -1,0 +1,129 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// served is a topic that is being served.
+type served struct {
+	topic *topic
+	stop  context.CancelFunc // ends the workers
+	done  chan struct{}      // closed when they have returned
+	// The publisher and the settler, which outlast the workers.
+	background sync.WaitGroup
+	end        context.CancelFunc
+}
+
+// all returns the topics that are served.
+func (s *Scanner) all() []*served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.topics))
+}
+
+// served returns a topic; nil if it isn't served.
+func (s *Scanner) served(topic string) *served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topics[topic]
+}
+
+// serve serves a topic by a document, or gives a topic that is served a newer one. The workers
+// run until working ends, the publisher and the settler until serving ends.
+func (s *Scanner) serve(working context.Context, doc config.Document) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.topics[doc.Name]; v != nil {
+		v.topic.apply(doc)
+		return
+	}
+	v := &served{topic: s.newTopic(doc), done: make(chan struct{})}
+	working, v.stop = context.WithCancel(working)
+	var serving context.Context
+	serving, v.end = s.serving()
+	v.background.Add(2)
+	s.support.Go(func() error { defer v.background.Done(); return v.topic.publisher.Run(serving) })
+	s.support.Go(func() error { defer v.background.Done(); v.topic.settler.Run(serving); return nil })
+	s.support.Go(func() error {
+		defer close(v.done)
+		v.topic.run(working)
+		return nil
+	})
+	s.topics[doc.Name] = v
+}
+
+// placement returns what is known of the placement of a served topic, and whether the topic was
+// removed from Redis.
+func (s *Scanner) placement(topic string) (p shard.Placement, removed bool) {
+	return s.served(topic).topic.resharder.Known()
+}
+
+// retire ends a topic that is no longer served, in the background.
+func (s *Scanner) retire(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.topics[topic]
+	delete(s.topics, topic)
+	s.support.Go(func() error {
+		ctx, cancel := s.serving()
+		defer cancel()
+		return s.endTopic(ctx, v)
+	})
+}
+
+// endTopic ends a topic. It waits for what is in flight, as long as that takes. Then it
+// closes the channel, so that nothing that the operator deletes is declared again. If the
+// topic was created again meanwhile, its metrics stay.
+func (s *Scanner) endTopic(ctx context.Context, v *served) error {
+	err := v.shutDown(ctx, 0)
+	v.end()
+	v.background.Wait()
+	v.topic.window.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.topics[v.topic.name] == nil {
+		s.metrics.Forget(v.topic.name)
+	}
+	return err
+}
+
+// keepAgain makes all topics store their documents again, because Redis lost its data. While
+// a topic isn't made again, it counts as removed, and its document waits.
+func (s *Scanner) keepAgain() {
+	for _, v := range s.all() {
+		v.topic.inForce.losses.Add(1)
+		v.topic.inForce.changed.Fire()
+	}
+}
+
+// shutDown ends the workers and lets what is in flight end. When ctx ends, it releases
+// the rest, which takes up to rest more.
+func (v *served) shutDown(ctx context.Context, rest time.Duration) error {
+	t := v.topic
+	t.stopped.Store(true)
+	v.stop()
+	select {
+	case <-v.done:
+	case <-ctx.Done():
+	}
+	if err := t.publisher.Drain(ctx); err != nil {
+		t.log.WarnContext(ctx, "messages not confirmed in time, tasks released", "error", err)
+	}
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), end.Add(rest))
+		defer cancel()
+	}
+	if err := t.settler.Drain(ctx); err != nil {
+		return fmt.Errorf("settle topic %s: %w: its tasks in flight are delivered again when their leases end", t.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,308 @@
+// Package settle writes the outcomes of a topic's tasks to Redis, in batches: it removes
+// confirmed tasks and gives the others back.
+package settle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/router"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
+	"github.com/duefleet/duefleet/internal/window"
+)
+
+// Config of a topic's Settler. All fields are required.
+type Config struct {
+	Topic *shard.Topic
+	// Tasks stores the runs that are parked.
+	Tasks *router.Router
+	// Window has the places of the tasks. A task frees its place when its outcome is in Redis.
+	Window *window.Window
+	// Tried takes the outcome of each attempt.
+	Tried func(operation string, err error)
+}
+
+// Settler removes confirmed tasks from Redis and releases the others, in batches. A batch
+// gathers for interval, or until it takes an eighth of the window. Each shard is settled
+// separately, so one whose Redis hangs delays no other. Outcomes that can't be written to
+// Redis now are retried until they are. Meanwhile their tasks stay in the window, which
+// stops claims and so bounds the memory. It is safe for concurrent use.
+type Settler struct {
+	cfg Config
+
+	mu      sync.Mutex
+	pending map[int]*settlement // by shard
+	tasks   int                 // tasks that became pending since the last round began
+	kicked  wake.Signal
+	hurried wake.Signal  // what is pending must not gather any longer
+	began   time.Time    // the last round
+	under   map[int]bool // shards whose settlement waits in a queue or is under way
+	queues  map[string]*queue
+	idle    chan struct{}
+	working sync.WaitGroup // goroutines that settle
+}
+
+// queue holds what is to be done in the shards of one node, so that a node that hangs
+// delays no other.
+type queue struct {
+	waiting []job
+	working int // goroutines that work on it
+}
+
+// job is one shard's settlement.
+type job struct {
+	shard      int
+	settlement *settlement
+}
+
+// settlement holds what is to be done in one shard.
+type settlement struct {
+	settle  []shard.Lease
+	release []shard.Release
+	park    []ParkedRun
+	advance []shard.Advance
+	retry   retry.Backoff
+	rest    time.Time // not before it: the last attempt failed
+}
+
+// ParkedRun is a run of a recurring task that the broker didn't accept. It is stored as a
+// parked task of its own, before the recurring task goes on.
+type ParkedRun struct {
+	Requeue shard.Requeue
+	Advance shard.Advance
+}
+
+// New returns a topic's Settler and starts nothing.
+func New(cfg Config) *Settler {
+	return &Settler{
+		cfg: cfg, pending: map[int]*settlement{}, under: map[int]bool{}, queues: map[string]*queue{},
+		kicked: wake.NewSignal(), hurried: wake.NewSignal(), idle: make(chan struct{}),
+	}
+}
+
+// Settle makes the removal of a task pending.
+func (s *Settler) Settle(at int, l shard.Lease) {
+	s.add(at, func(p *settlement) { p.settle = append(p.settle, l) })
+}
+
+// Release makes the release of a task pending.
+func (s *Settler) Release(at int, r shard.Release) {
+	s.add(at, func(p *settlement) { p.release = append(p.release, r) })
+}
+
+// Advance makes the settlement of a recurring task's run pending.
+func (s *Settler) Advance(at int, a shard.Advance) {
+	s.add(at, func(p *settlement) { p.advance = append(p.advance, a) })
+}
+
+// ParkRun makes the parking of a recurring task's run pending.
+func (s *Settler) ParkRun(at int, run ParkedRun) {
+	s.add(at, func(p *settlement) { p.park = append(p.park, run) })
+}
+
+// add adds a task to what is pending for a shard.
+func (s *Settler) add(at int, to func(*settlement)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to(s.of(at))
+	s.tasks++
+	s.kicked.Send()
+	if s.tasks >= max(1, s.cfg.Window.Size()/8) {
+		s.hurried.Send()
+	}
+}
+
+// of returns what is pending for a shard; s.mu is held.
+func (s *Settler) of(at int) *settlement {
+	if s.pending[at] == nil {
+		s.pending[at] = &settlement{}
+	}
+	return s.pending[at]
+}
+
+// workers is how many shards of one node are settled at the same time.
+const workers = 4
+
+// interval is the time between two rounds that have little to do. Until then a
+// delivered task does no harm in Redis. If the scanner is killed meanwhile, the task is
+// delivered again.
+const interval = 20 * time.Millisecond
+
+// Run settles until ctx ends and all settlements under way have ended.
+func (s *Settler) Run(ctx context.Context) {
+	defer s.working.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.kicked:
+			s.gather(ctx)
+			s.round(ctx)
+		}
+	}
+}
+
+// gather waits until it is time for the next round.
+func (s *Settler) gather(ctx context.Context) {
+	s.mu.Lock()
+	pause := time.Until(s.began.Add(interval))
+	s.mu.Unlock()
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.hurried:
+	case <-timer.C:
+	}
+}
+
+// round starts everything that is pending and doesn't rest, and doesn't wait for it. A
+// shard has at most one settlement under way. Tasks that become pending
+// meanwhile gather.
+func (s *Settler) round(ctx context.Context) {
+	for _, j := range s.takeJobs() {
+		node := s.cfg.Topic.Shard(j.shard).Node(ctx)
+		s.mu.Lock()
+		if s.queues[node] == nil {
+			s.queues[node] = &queue{}
+		}
+		q := s.queues[node]
+		q.waiting = append(q.waiting, j)
+		if q.working < workers {
+			q.working++
+			s.working.Go(func() { s.workOff(ctx, node, q) })
+		}
+		s.mu.Unlock()
+	}
+}
+
+// takeJobs returns the settlements that don't rest and whose shards have none under way. They
+// are no longer pending.
+func (s *Settler) takeJobs() (all []job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.tasks, s.began = 0, now
+	for at, p := range s.pending {
+		if !s.under[at] && !now.Before(p.rest) {
+			all = append(all, job{at, p})
+			s.under[at] = true
+			delete(s.pending, at)
+		}
+	}
+	return all
+}
+
+// workOff carries out what waits in a queue until it is empty.
+func (s *Settler) workOff(ctx context.Context, node string, q *queue) {
+	for {
+		s.mu.Lock()
+		if len(q.waiting) == 0 {
+			if q.working--; q.working == 0 {
+				delete(s.queues, node)
+			}
+			s.mu.Unlock()
+			return
+		}
+		j := q.waiting[0]
+		q.waiting = q.waiting[1:]
+		s.mu.Unlock()
+		s.carryOut(ctx, j.shard, j.settlement)
+		s.ended(j.shard)
+	}
+}
+
+// ended notes that a shard's settlement is over, and wakes drain when nothing is left.
+func (s *Settler) ended(at int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.under, at)
+	if s.pending[at] != nil {
+		s.kicked.Send()
+	}
+	if len(s.pending)+len(s.under) == 0 {
+		close(s.idle)
+		s.idle = make(chan struct{})
+	}
+}
+
+// carryOut does what is to be done in one shard. If an attempt fails, the rest becomes
+// pending again.
+func (s *Settler) carryOut(ctx context.Context, at int, p *settlement) {
+	to := s.cfg.Topic.Shard(at)
+	if n := len(p.settle); n > 0 {
+		_, err := to.Settle(ctx, p.settle)
+		if !s.written(at, p, "settle", n, err) {
+			return
+		}
+		p.settle = nil
+	}
+	if n := len(p.release); n > 0 {
+		_, err := to.Release(ctx, p.release)
+		if !s.written(at, p, "release", n, err) {
+			return
+		}
+		p.release = nil
+	}
+	for len(p.park) > 0 {
+		_, err := s.cfg.Tasks.Requeue(ctx, p.park[0].Requeue)
+		if !s.written(at, p, "release", 0, err) {
+			return
+		}
+		p.advance, p.park = append(p.advance, p.park[0].Advance), p.park[1:]
+	}
+	if n := len(p.advance); n > 0 {
+		_, err := to.Advance(ctx, p.advance)
+		s.written(at, p, "settle", n, err)
+	}
+}
+
+// written reports whether an attempt succeeded. If so, it frees the places of n tasks.
+// Otherwise the settlement becomes pending again.
+func (s *Settler) written(at int, p *settlement, operation string, n int, err error) bool {
+	if s.cfg.Tried(operation, err); err != nil {
+		s.again(at, p)
+		return false
+	}
+	if n > 0 {
+		s.cfg.Window.Free(n, 0, 0)
+	}
+	return true
+}
+
+// again makes a settlement pending that Redis didn't acknowledge. It rests for a while,
+// and other shards are settled meanwhile. A part that Redis did carry out is carried out
+// twice, which changes nothing.
+func (s *Settler) again(at int, p *settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	newer := s.of(at)
+	newer.settle = append(newer.settle, p.settle...)
+	newer.release = append(newer.release, p.release...)
+	newer.park = append(newer.park, p.park...)
+	newer.advance = append(newer.advance, p.advance...)
+	pause := p.retry.Next()
+	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
+	time.AfterFunc(pause, s.kicked.Send) // when the rest is over
+}
+
+// Drain waits until nothing is left to do. It returns ctx's error if ctx ends first.
+func (s *Settler) Drain(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		left, idle := len(s.pending)+len(s.under), s.idle
+		s.mu.Unlock()
+		s.hurried.Send()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-idle:
+		}
+	}
+}
