@@ -79,7 +79,7 @@ type Member struct {
 
 // Members lists the scanners that sent a heartbeat recently, the oldest heartbeat first.
 func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
-	heartbeats, now, err := store.Fleet(ctx)
+	heartbeats, now, err := store.Registry().Fleet(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +107,10 @@ type HeartbeatConfig struct {
 	Store *shard.Store
 	// Instance names the member; it must be unique in the fleet.
 	Instance string
-	// Describe returns what the member reports about itself. It is called at each
-	// heartbeat.
+	// Describe returns what the member reports about itself. It is called with a heartbeat, once
+	// in Pace. Without a Pace it is called with each.
 	Describe func() Member
+	Pace     func() time.Duration
 	// After is called after each heartbeat, answered or not.
 	After func()
 	// Advice returns what to append to an error from Redis for operators; "" for nothing.
@@ -120,9 +121,11 @@ type HeartbeatConfig struct {
 // Heartbeat sends one member's heartbeats, and knows how many members live. State may be
 // called at any time, Run once.
 type Heartbeat struct {
-	cfg     HeartbeatConfig
-	state   atomic.Pointer[State]
-	advised string // the advice in the last log line; only Run uses it
+	cfg   HeartbeatConfig
+	state atomic.Pointer[State]
+	// Only Run uses these.
+	advised   string    // the advice in the last log line
+	described time.Time // when the last note was stored; zero after a failure
 }
 
 // State holds what a member knows from its heartbeats.
@@ -165,7 +168,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	if err := h.cfg.Store.Leave(ctx, h.cfg.Instance); err != nil {
+	if err := h.cfg.Store.Registry().Leave(ctx, h.cfg.Instance); err != nil {
 		h.cfg.Log.WarnContext(ctx, "member not removed from the fleet", "error", err)
 	}
 }
@@ -174,11 +177,10 @@ func (h *Heartbeat) beat(parent context.Context) {
 	ctx, cancel := context.WithTimeout(parent, Silence)
 	defer cancel()
 	h.cfg.Store.Relearn(ctx)
-	full := false
-	live, err := h.cfg.Store.Heartbeat(ctx, h.cfg.Instance, Silence, forget)
-	if err == nil {
-		note, _ := json.Marshal(h.cfg.Describe()) // strings, numbers and times can't fail
-		full, err = h.cfg.Store.Describe(ctx, h.cfg.Instance, note)
+	full, err := h.describe(ctx) // first, so that no other scanner finds this one without its note
+	live, silent := h.cfg.Store.Registry().Heartbeat(ctx, h.cfg.Instance, Silence, forget)
+	if silent != nil {
+		err = silent
 	}
 	switch {
 	case err == nil:
@@ -191,9 +193,21 @@ func (h *Heartbeat) beat(parent context.Context) {
 	}
 }
 
+// describe stores the member's note about itself, if it is time to. It reports whether Redis was
+// at maxmemory when it was asked last.
+func (h *Heartbeat) describe(ctx context.Context) (full bool, err error) {
+	if h.cfg.Pace != nil && time.Since(h.described) <= h.cfg.Pace()-interval/2 {
+		return h.State().Full, nil
+	}
+	note, _ := json.Marshal(h.cfg.Describe()) // strings, numbers and times can't fail
+	h.described = time.Now()
+	return h.cfg.Store.Registry().Describe(ctx, h.cfg.Instance, note)
+}
+
 // fail records why a heartbeat wasn't answered. It logs that once per outage, and again
 // when there is other advice.
 func (h *Heartbeat) fail(ctx context.Context, err error) {
+	h.described = time.Time{}
 	state, advice := h.State(), h.cfg.Advice(err.Error())
 	first := state.Failure == ""
 	state.Failure, state.Cause = err.Error()+advice, err

@@ -14,11 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // fleet is the fleet of one test.
@@ -65,7 +63,9 @@ func (f *fleet) members() string {
 func (f *fleet) beating(instance string, cfg HeartbeatConfig) (h *Heartbeat, stop func()) {
 	f.t.Helper()
 	cfg.Store, cfg.Instance = f.store, instance
-	cfg.Describe = func() Member { return Member{Instance: instance, Host: "host of " + instance} }
+	if cfg.Describe == nil {
+		cfg.Describe = func() Member { return Member{Instance: instance, Host: "host of " + instance} }
+	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.After == nil {
 		cfg.After = func() {}
@@ -89,7 +89,7 @@ func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
 		"killed": `{"instance": "killed", "host": "h", "troubles": {"orders": ": no exchange"}}`,
 		"newer":  "what this version can't read",
 	} {
-		_, err := f.store.Describe(t.Context(), instance, []byte(note))
+		_, err := f.store.Registry().Describe(t.Context(), instance, []byte(note))
 		f.ok(err)
 	}
 	f.silent("killed", time.Minute)
@@ -101,36 +101,41 @@ func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
 	}
 }
 
+// A member without a note would count as one whose version doesn't report its source.
+func TestAMemberLivesOnceItHasDescribedItself(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	first := make(chan string, 1)
+	f.beating("one", HeartbeatConfig{Describe: func() Member {
+		select {
+		case first <- f.members():
+		default: // later notes
+		}
+		return Member{Instance: "one", Host: "host"}
+	}})
+	if got := check.Receive(t, "the first note", first); got != "" {
+		t.Errorf("members before the first note: %s", got)
+	}
+	check.Until(t, "the member to live", func() bool { return f.members() == "one true host" })
+}
+
 func TestAHeartbeatKeepsAMemberInTheFleetUntilItEnds(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.silent("dead", time.Hour)
 	var beats atomic.Int64
 	one, stop := f.beating("one", HeartbeatConfig{After: func() { beats.Add(1) }})
-	wait.For(t, "two heartbeats", func() bool { return beats.Load() >= 2 })
+	check.Until(t, "two heartbeats", func() bool { return beats.Load() >= 2 })
 	if state := one.State(); state.Live != 1 || state.Answered.IsZero() || state.Failure != "" {
 		t.Errorf("alone in the fleet: %+v", state)
 	}
 	two, _ := f.beating("two", HeartbeatConfig{})
-	wait.For(t, "both to know of each other", func() bool { return one.State().Live == 2 && two.State().Live == 2 })
+	check.Until(t, "both to know of each other", func() bool { return one.State().Live == 2 && two.State().Live == 2 })
 	stop()
-	wait.For(t, "the other to know that it left", func() bool { return two.State().Live == 1 })
+	check.Until(t, "the other to know that it left", func() bool { return two.State().Live == 1 })
 	if got := f.members(); strings.Contains(got, "one ") || !strings.Contains(got, "two true host of two") {
 		t.Errorf("members: %s", got)
 	}
-}
-
-// lines counts two messages in a log.
-type lines struct{ down, up atomic.Int64 }
-
-func (l *lines) Write(line []byte) (int, error) {
-	if strings.Contains(string(line), "redis does not serve this scanner") {
-		l.down.Add(1)
-	}
-	if strings.Contains(string(line), "redis serves this scanner again") {
-		l.up.Add(1)
-	}
-	return len(line), nil
 }
 
 // TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice: the advice for an operator may be known
@@ -148,7 +153,9 @@ func TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice(t *testing.T) {
 	var beats atomic.Int64
 	var advice atomic.Value
 	advice.Store("")
-	log := &lines{}
+	log := &check.Log{}
+	downs := func() int { return len(log.Lines("redis does not serve this scanner")) }
+	ups := func() int { return len(log.Lines("redis serves this scanner again")) }
 	h, _ := f.beating("one", HeartbeatConfig{
 		After:  func() { beats.Add(1) },
 		Advice: func(string) string { return advice.Load().(string) },
@@ -156,48 +163,24 @@ func TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice(t *testing.T) {
 	})
 	further := func(what string) {
 		n := beats.Load() + 2
-		wait.For(t, what, func() bool { return beats.Load() >= n })
+		check.Until(t, what, func() bool { return beats.Load() >= n })
 	}
 	further("heartbeats")
 	deaf.Store(true)
 	further("heartbeats that fail")
 	down := h.State()
-	if !strings.Contains(down.Failure, "nobody answers") || log.down.Load() != 1 {
-		t.Errorf("%d lines, %+v", log.down.Load(), down)
+	if !strings.Contains(down.Failure, "nobody answers") || downs() != 1 {
+		t.Errorf("%d lines, %+v", downs(), down)
 	}
 	advice.Store("; start it")
 	further("heartbeats with advice")
 	if s := h.State(); !strings.Contains(s.Failure, "; start it") || !s.Answered.Equal(down.Answered) || s.Live != 1 ||
-		log.down.Load() != 2 {
-		t.Errorf("%d lines, %+v after %+v", log.down.Load(), s, down)
+		downs() != 2 {
+		t.Errorf("%d lines, %+v after %+v", downs(), s, down)
 	}
 	deaf.Store(false)
 	further("heartbeats that are answered")
-	if s := h.State(); s.Failure != "" || !s.Answered.After(down.Answered) || log.up.Load() != 1 || log.down.Load() != 2 {
-		t.Errorf("%d and %d lines, %+v after %+v", log.down.Load(), log.up.Load(), s, down)
-	}
-}
-
-func TestADrawIsOfConsecutiveShardsUnderThePlacement(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	orders := f.store.Topic("orders")
-	if _, _, err := Draw(t.Context(), orders, 1); !errors.Is(err, task.ErrUnknownTopic) {
-		t.Errorf("a draw before the topic is made: %v", err)
-	}
-	made, err := orders.Ensure(t.Context(), 5)
-	f.ok(err)
-	next, p, err := Draw(t.Context(), orders, 3)
-	f.ok(err)
-	if len(next) != 3 || p != made {
-		t.Fatalf("drew %v under %s, want 3 shards under %s", next, p, made)
-	}
-	for range 4 {
-		drawn, _, err := Draw(t.Context(), orders, 2)
-		f.ok(err)
-		if len(drawn) != 2 || drawn[0] != (next[len(next)-1]+1)%5 || drawn[1] != (drawn[0]+1)%5 {
-			t.Fatalf("drew %v after %v", drawn, next)
-		}
-		next = drawn
+	if s := h.State(); s.Failure != "" || !s.Answered.After(down.Answered) || ups() != 1 || downs() != 2 {
+		t.Errorf("%d and %d lines, %+v after %+v", downs(), ups(), s, down)
 	}
 }
