@@ -40,6 +40,9 @@ type role struct {
 	Rate   int    // of the application: commits a second
 }
 
+// begun is the first line of a role in its log: SIGTERM ends it with 0 from here on.
+const begun = "the role begins"
+
 // writers is the number of goroutines of the application.
 const writers = 16
 
@@ -47,6 +50,7 @@ const writers = 16
 func perform(text string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	fmt.Fprintln(os.Stderr, begun)
 	var r role
 	err := json.Unmarshal([]byte(text), &r)
 	if err == nil {

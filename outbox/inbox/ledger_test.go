@@ -94,6 +94,7 @@ type run struct {
 	redis     *servers.Redis
 	tasks     *fixture.Redis
 	processes map[string]*fleet.Scanner // processes of this test binary
+	starts    map[string]int            // of each process
 	between   int                       // effects between two kills, at least
 	kills     int
 }
@@ -131,7 +132,8 @@ func newRun(t *testing.T, kind dbtest.Kind, rate, between int, args ...string) *
 	}
 	t.Logf("the kills: -run '^%s$' -seed %d", t.Name(), seed)
 	r := &run{t: t, draw: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(), between: between, //nolint:gosec // must be repeatable
-		processes: map[string]*fleet.Scanner{}, redis: servertest.OwnRedis(t, "--appendfsync", "always")}
+		processes: map[string]*fleet.Scanner{}, starts: map[string]int{},
+		redis: servertest.OwnRedis(t, "--appendfsync", "always")}
 	var url string
 	r.database, url = startDatabase(t, kind, args)
 	t.Cleanup(func() { _ = r.database.Close(context.Background()) })
@@ -172,6 +174,18 @@ func (r *run) start(name string, part role) {
 			r.t.Logf("the end of its log, %s:\n%s", name, servers.Tail(r.processes[name].Log()))
 		}
 	})
+	r.begins(name)
+}
+
+// begins waits until a process that was started handles SIGTERM.
+func (r *run) begins(name string) {
+	r.t.Helper()
+	r.starts[name]++
+	check.Count(r.t, "starts of "+name, r.starts[name], func() int {
+		log, err := os.ReadFile(r.processes[name].Log())
+		check.OK(r.t, err)
+		return bytes.Count(log, []byte(begun))
+	})
 }
 
 // killAll kills each part once, in a drawn order. A part is down for a drawn time. Then the
@@ -209,6 +223,9 @@ func (r *run) kill(victim string, down time.Duration) {
 		err = start(r.t.Context())
 		return err == nil
 	})
+	if r.processes[victim] != nil {
+		r.begins(victim)
+	}
 }
 
 // progress waits until more tasks have taken effect.
@@ -248,6 +265,7 @@ func (r *run) drain() {
 			break
 		}
 		check.OK(r.t, r.processes["consumer"].Start(r.t.Context()))
+		r.begins("consumer")
 	}
 	r.stop("scanner")
 }
