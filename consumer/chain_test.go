@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // leastApart returns the shortest time between the due times of two successive
@@ -67,12 +68,7 @@ func TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly(t *testing.T) {
 	}
 }
 
-func (w *fixture) redisNow() time.Time {
-	w.t.Helper()
-	now, err := w.rdb.Time(w.t.Context()).Result()
-	w.ok(err)
-	return now.Truncate(time.Millisecond)
-}
+func (w *fixture) redisNow() time.Time { return servertest.RedisNow(w.t, w.rdb) }
 
 // TestAStepIsDueByTheLaterClock: a due time of the handler's clock is read by Redis's
 // clock, and as the time left by the consumer's clock. The later counts.

@@ -16,6 +16,7 @@ import (
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // gate blocks the handler of one attempt of one payload, and then fails it.
@@ -165,28 +166,24 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 func (w *fixture) lease(id string) (settle func()) {
 	w.t.Helper()
 	_, err := w.topic.Ensure(w.t.Context(), 1)
-	w.ok(err)
+	check.OK(w.t, err)
 	w.schedule(id, "first")
 	batch, err := w.topic.Shard(0).Claim(w.t.Context(), shardClaim())
-	w.ok(err)
+	check.OK(w.t, err)
 	if len(batch.Tasks) != 1 {
 		w.t.Fatalf("claimed %d tasks", len(batch.Tasks))
 	}
 	w.publish(batch.Tasks[0].Task)
 	return func() {
 		_, err := w.topic.Shard(0).Settle(w.t.Context(), leaseOf(batch))
-		w.ok(err)
+		check.OK(w.t, err)
 	}
 }
 
 // nextMillisecond waits until Redis's clock has gone on.
 func (w *fixture) nextMillisecond() {
 	w.t.Helper()
-	now := func() int64 {
-		at, err := w.rdb.Time(w.t.Context()).Result()
-		w.ok(err)
-		return at.UnixMilli()
-	}
+	now := func() int64 { return servertest.RedisNow(w.t, w.rdb).UnixMilli() }
 	before := now()
 	check.Until(w.t, "the next millisecond", func() bool { return now() > before })
 }
@@ -353,7 +350,7 @@ func TestACancelReachesAnOlderVersionThatWaitsInTheQueue(t *testing.T) {
 					w.lease("a")()
 					w.nextMillisecond()
 					w.request(producer.Request{ID: "a", Payload: []byte("second"), When: producer.In(time.Hour)})
-					w.ok(cancel(w))
+					check.OK(w.t, cancel(w))
 					var seen log
 					c := w.consume(Config{Policy: Fixed(0, 5), Remember: remember, Handler: func(_ context.Context,
 						d task.Delivery) error {
@@ -515,7 +512,7 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 	stage := func() int {
 		var err error
 		p, err = w.topic.Placement(t.Context())
-		w.ok(err)
+		check.OK(w.t, err)
 		return int(p.Epoch)
 	}
 	check.Progress(t, "the change is over", stage, func() bool { return p.Shards == 2 && p.Phase == shard.Stable })

@@ -39,7 +39,7 @@ func TestTheFirstDueStaysThroughRetries(t *testing.T) {
 			t.Errorf("stored: first due %v, want %v, headers %v", s.FirstDue, first, s.Headers)
 		}
 		_, err := admin.Parked{Topic: w.topic}.Replay(t.Context(), "a")
-		w.ok(err)
+		check.OK(w.t, err)
 		check.Until(t, "the replay has failed", func() bool { return counted(c, retried) > 3 })
 		check.Until(t, "the replay's retry is handled", func() bool { return seen.of("a") > 5 })
 		for i, d := range seen.all() {
@@ -61,7 +61,7 @@ func TestWhatBeginsAgainHasAnotherFirstDue(t *testing.T) {
 	}{
 		"a reschedule": {never, func(w *fixture) {
 			_, err := w.producer.Reschedule(w.t.Context(), orders, "a", producer.Now())
-			w.ok(err)
+			check.OK(w.t, err)
 		}, nil},
 		"another schedule": {never, func(w *fixture) { w.schedule("a", "new") }, nil},
 		"a next step of a retry": {0, nil, func(_ *fixture, d task.Delivery, attempt int) error {
@@ -125,7 +125,7 @@ func TestAChangeOfShardsKeepsTheFirstDue(t *testing.T) {
 	w.reshard(7)
 	check.Until(t, "the change is over", func() bool {
 		p, err := w.topic.Placement(t.Context())
-		w.ok(err)
+		check.OK(w.t, err)
 		return p.Shards == 7 && p.Phase == shard.Stable
 	})
 	for _, d := range seen.all() {

@@ -75,7 +75,7 @@ func newFixture(t *testing.T) *fixture {
 	w.rdb, w.topic = r.Client, r.Orders()
 	var err error
 	w.producer, err = producer.New(producer.Config{Redis: w.rdb, Prefix: w.settings.RedisPrefix})
-	w.ok(err)
+	check.OK(w.t, err)
 	w.channel = servertest.Channel(t, w.settings.RabbitMQURL)
 	w.declare()
 	return w
@@ -85,11 +85,11 @@ func newFixture(t *testing.T) *fixture {
 func (w *fixture) declare() {
 	w.t.Helper()
 	_, err := w.channel.QueueDeclare("dead", true, false, false, false, nil)
-	w.ok(err)
+	check.OK(w.t, err)
 	_, err = w.channel.QueueDeclare(queue, true, false, false, false, amqp.Table{
 		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
 	})
-	w.ok(err)
+	check.OK(w.t, err)
 }
 
 // past returns the key of a task's delivery history.
@@ -122,12 +122,7 @@ func (w *fixture) reshard(shards int) {
 		"shards": shards, "exchange": "", "routing_key": queue, "lease": never.String(), "headers": w.headers,
 	}}
 	w.settings.ShutdownTimeout = "5m"
-	w.ok(fleet.WriteConfig(w.config, w.settings.Document()))
-}
-
-func (w *fixture) ok(err error) {
-	w.t.Helper()
-	check.OK(w.t, err)
+	check.OK(w.t, fleet.WriteConfig(w.config, w.settings.Document()))
 }
 
 // running is a running consumer.
@@ -141,7 +136,7 @@ func (w *fixture) consume(cfg Config) *running {
 	w.t.Helper()
 	cfg = w.configure(cfg)
 	c, err := New(cfg)
-	w.ok(err)
+	check.OK(w.t, err)
 	return &running{c, check.Background(w.t, "the consumer", c.Run)}
 }
 
@@ -175,7 +170,7 @@ func (w *fixture) request(r producer.Request) {
 		r.When = producer.Now()
 	}
 	_, err := w.producer.Schedule(w.t.Context(), r)
-	w.ok(err)
+	check.OK(w.t, err)
 }
 
 func (w *fixture) stored(id string) (producer.Stored, bool) {
@@ -184,7 +179,7 @@ func (w *fixture) stored(id string) (producer.Stored, bool) {
 	if errors.Is(err, task.ErrNotFound) {
 		return s, false
 	}
-	w.ok(err)
+	check.OK(w.t, err)
 	return s, true
 }
 
@@ -192,16 +187,16 @@ func (w *fixture) stored(id string) (producer.Stored, bool) {
 func (w *fixture) parked() map[string]shard.Record {
 	w.t.Helper()
 	var listed []string
-	w.ok(admin.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
+	check.OK(w.t, admin.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
 		listed = append(listed, r.ID)
 		return true
 	}))
 	p, err := w.topic.Placement(w.t.Context())
-	w.ok(err)
+	check.OK(w.t, err)
 	all := map[string]shard.Record{}
 	for _, id := range listed {
 		r, there, err := w.topic.Shard(p.New(id)).ParkedTask(w.t.Context(), id)
-		w.ok(err)
+		check.OK(w.t, err)
 		if there {
 			all[id] = r
 		}
@@ -213,7 +208,7 @@ func (w *fixture) parked() map[string]shard.Record {
 func (w *fixture) waiting(queue string) int {
 	w.t.Helper()
 	q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
-	w.ok(err)
+	check.OK(w.t, err)
 	return q.Messages
 }
 
@@ -223,7 +218,7 @@ func (w *fixture) take(queue string) (all []string) {
 	w.t.Helper()
 	for {
 		m, there, err := w.channel.Get(queue, true)
-		w.ok(err)
+		check.OK(w.t, err)
 		if !there {
 			return all
 		}
@@ -283,7 +278,7 @@ func (w *fixture) publish(t task.Task) {
 
 func (w *fixture) send(p amqp.Publishing) {
 	w.t.Helper()
-	w.ok(w.channel.PublishWithContext(w.t.Context(), "", queue, false, false, p))
+	check.OK(w.t, w.channel.PublishWithContext(w.t.Context(), "", queue, false, false, p))
 }
 
 func shardClaim() shard.Claim {

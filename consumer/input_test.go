@@ -185,7 +185,7 @@ func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t).serve()
 	large, err := producer.New(producer.Config{Redis: w.rdb, Prefix: w.settings.RedisPrefix, MaxPayload: 1 << 20})
-	w.ok(err)
+	check.OK(w.t, err)
 	w.producer = large
 	var seen log
 	var out check.Log
@@ -208,7 +208,7 @@ func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	c.stop()
 	c = w.consume(Config{Handler: handler, MaxPayload: 1 << 20})
 	_, err = admin.Parked{Topic: w.topic}.Replay(t.Context(), "large")
-	w.ok(err)
+	check.OK(w.t, err)
 	check.Until(t, "the replay is done", func() bool { return counted(c, done) == 1 })
 	if got := seen.all()[1]; len(got.Payload) != 512_000 {
 		t.Errorf("handled %d bytes", len(got.Payload))

@@ -18,16 +18,16 @@ import (
 // duefleet's headers to its messages.
 func (w *fixture) takeIn() {
 	w.t.Helper()
-	w.ok(w.channel.ExchangeDeclare("in", "topic", true, false, false, false, nil))
-	w.ok(w.channel.ExchangeDeclare("in.refused", "fanout", true, false, false, false, nil))
+	check.OK(w.t, w.channel.ExchangeDeclare("in", "topic", true, false, false, false, nil))
+	check.OK(w.t, w.channel.ExchangeDeclare("in.refused", "fanout", true, false, false, false, nil))
 	for _, name := range []string{"in", "in.refused"} {
 		_, err := w.channel.QueueDeclare(name, true, false, false, false, nil)
-		w.ok(err)
-		w.ok(w.channel.QueueBind(name, "#", name, false, nil))
+		check.OK(w.t, err)
+		check.OK(w.t, w.channel.QueueBind(name, "#", name, false, nil))
 	}
 	w.reshard(4)
 	w.settings.Topics[orders]["intake"] = fleet.Topic{"exchange": "in", "queue": "in", "headers": true}
-	w.ok(fleet.WriteConfig(w.config, w.settings.Document()))
+	check.OK(w.t, fleet.WriteConfig(w.config, w.settings.Document()))
 	w.scan()
 }
 
@@ -69,7 +69,7 @@ func TestARetryKeepsAMessageOfTheIntake(t *testing.T) {
 				return nil
 			}
 			c := w.consume(Config{Policy: Fixed(0, 3), Concurrency: 1, Handler: handler})
-			w.ok(w.channel.PublishWithContext(t.Context(), "in", queue, true, false, fromClient(id)))
+			check.OK(w.t, w.channel.PublishWithContext(t.Context(), "in", queue, true, false, fromClient(id)))
 			check.Until(t, "the next step", func() bool { return counted(c, done) == 2 })
 			c.stop()
 			want := task.AMQP{

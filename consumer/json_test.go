@@ -100,7 +100,7 @@ func TestAValueGoesFromTheProducerToTheHandler(t *testing.T) {
 		return nil
 	})})
 	r := producer.Request{ID: "good"}
-	w.ok(r.SetJSON(bought{"a <lamp>"}))
+	check.OK(w.t, r.SetJSON(bought{"a <lamp>"}))
 	w.request(r)
 	got := check.Receive(t, "the handler is called", items)
 	if got.item != "a <lamp>" || got.contentType != "application/json" {

@@ -138,12 +138,12 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 func (w *fixture) die(o order) {
 	w.t.Helper()
 	env, err := json.Marshal(o)
-	w.ok(err)
+	check.OK(w.t, err)
 	cmd := exec.CommandContext(w.t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), victimEnv+"="+string(env))
 	in, err := cmd.StdinPipe()
-	w.ok(err)
-	w.ok(cmd.Start())
+	check.OK(w.t, err)
+	check.OK(w.t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	defer func() { _ = in.Close() }()
@@ -153,7 +153,7 @@ func (w *fixture) die(o order) {
 	}
 	check.Until(w.t, "the broker notices", func() bool {
 		q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
-		w.ok(err)
+		check.OK(w.t, err)
 		return q.Consumers == 0
 	})
 }
@@ -162,7 +162,7 @@ func (w *fixture) die(o order) {
 func (w *fixture) handled() map[string]int {
 	w.t.Helper()
 	all, err := w.rdb.LRange(w.t.Context(), w.settings.RedisPrefix+":handled", 0, -1).Result()
-	w.ok(err)
+	check.OK(w.t, err)
 	n := map[string]int{}
 	for _, call := range all {
 		n[call]++

@@ -77,7 +77,7 @@ func TestATaskOfATopicWithoutAHandlerIsParked(t *testing.T) {
 		return countedOf(c, bills, park) == 1 && countedOf(c, orders, done) == 1
 	})
 	var reason string
-	w.ok(admin.Parked{Topic: other}.Each(t.Context(), func(r shard.Record) bool {
+	check.OK(w.t, admin.Parked{Topic: other}.Each(t.Context(), func(r shard.Record) bool {
 		reason = r.Reason
 		return true
 	}))
@@ -98,13 +98,13 @@ func TestConsumersOfSeveralQueuesShareARedisClient(t *testing.T) {
 	w := newFixture(t)
 	w.makeOrders()
 	_, err := w.channel.QueueDeclare("second", true, false, false, false, nil)
-	w.ok(err)
+	check.OK(w.t, err)
 	one := w.consume(Config{Handler: nothing})
 	two := w.consume(Config{Handler: nothing, Queue: "second"})
 	w.deliver(orders, 1)
 	check.Until(t, "the first handles its queue", func() bool { return counted(one, done) == 1 })
 	one.stop()
-	w.ok(w.channel.PublishWithContext(t.Context(), "", "second", false, false, message(nil)))
+	check.OK(w.t, w.channel.PublishWithContext(t.Context(), "", "second", false, false, message(nil)))
 	check.Until(t, "the second goes on", func() bool { return counted(two, done) == 1 })
 }
 

@@ -113,9 +113,9 @@ func TestWhatIsRememberedExpires(t *testing.T) {
 	// Both times are by Redis's clock: when it was noted as done, and when the note
 	// expires.
 	noted, err := w.rdb.HGet(t.Context(), w.past("a"), fmt.Sprint(seen.all()[0].Due.UnixMilli())).Int64()
-	w.ok(err)
+	check.OK(w.t, err)
 	expires, err := w.rdb.PExpireTime(t.Context(), w.past("a")).Result()
-	w.ok(err)
+	check.OK(w.t, err)
 	if window := expires - time.Duration(noted)*time.Millisecond; window <= 59*time.Minute ||
 		window > time.Hour+time.Second {
 		t.Errorf("it expires %v after it was done", window)
@@ -160,7 +160,7 @@ func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 		}
 		healed.Store(true)
 		n, err := admin.Parked{Topic: w.topic}.Replay(t.Context(), "a")
-		w.ok(err)
+		check.OK(w.t, err)
 		if n != 1 {
 			t.Fatalf("replayed %d", n)
 		}
@@ -196,7 +196,7 @@ func TestAHandlerParksAndDrops(t *testing.T) {
 	})
 	// A parked task is replayed and handled although its due is the same.
 	_, err := admin.Parked{Topic: w.topic}.Replay(t.Context(), "")
-	w.ok(err)
+	check.OK(w.t, err)
 	check.Until(t, "it is parked again", func() bool { return counted(c, park) == 2 })
 }
 
@@ -346,7 +346,7 @@ func TestConsumersShareARegisterer(t *testing.T) {
 	handler := func(context.Context, task.Delivery) error { return nil }
 	for range 2 {
 		c, err := New(w.configure(Config{Registerer: registry, Handler: handler}))
-		w.ok(err)
+		check.OK(w.t, err)
 		c.metrics.rejected.WithLabelValues("foreign").Inc()
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`

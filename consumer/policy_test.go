@@ -121,12 +121,12 @@ func TestAHandlersAttemptsDoNotPark(t *testing.T) {
 			"shards": 1, "exchange": exchange, "routing_key": key, "max_attempts": 2, "headers": w.headers,
 			"backoff": map[string]any{"min": "1ms", "max": "1ms"},
 		}}
-		w.ok(fleet.WriteConfig(w.config, w.settings.Document()))
-		w.ok(w.channel.QueueBind(queue, key, exchange, false, nil))
+		check.OK(w.t, fleet.WriteConfig(w.config, w.settings.Document()))
+		check.OK(w.t, w.channel.QueueBind(queue, key, exchange, false, nil))
 		w.scan()
 		w.consume(Config{Policy: Fixed(0, 10), Handler: func(_ context.Context, d task.Delivery) error {
 			if d.Attempt == 3 {
-				w.ok(w.channel.QueueUnbind(queue, key, exchange, nil))
+				check.OK(w.t, w.channel.QueueUnbind(queue, key, exchange, nil))
 			}
 			return errTest
 		}})

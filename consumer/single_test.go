@@ -19,7 +19,7 @@ func (w *fixture) next(channel *amqp.Channel) (d amqp.Delivery) {
 	check.Until(w.t, "a message", func() (there bool) {
 		var err error
 		d, there, err = channel.Get(queue, false)
-		w.ok(err)
+		check.OK(w.t, err)
 		return there
 	})
 	return d
@@ -45,7 +45,7 @@ func TestHandleOnAChannelOfTheCaller(t *testing.T) {
 		return nil
 	}
 	c, err := New(w.configure(Config{Policy: Fixed(time.Hour, 5), Handler: handler}))
-	w.ok(err)
+	check.OK(w.t, err)
 	handled := func(ctx context.Context, id, want string) {
 		t.Helper()
 		w.schedule(id, "x")
@@ -62,13 +62,13 @@ func TestHandleOnAChannelOfTheCaller(t *testing.T) {
 	if d := next(); d.MessageId != "hangs" || !d.Redelivered {
 		t.Errorf("got %s, redelivered %v; want the delivery that was cut short", d.MessageId, d.Redelivered)
 	} else {
-		w.ok(d.Ack(false))
+		check.OK(w.t, d.Ack(false))
 	}
 	w.send(amqp.Publishing{MessageId: "foreign"})
 	if got := c.Handle(t.Context(), next()); got != "rejected" {
 		t.Errorf("a message that isn't a task: got outcome %s", got)
 	}
-	w.ok(own.Close())
+	check.OK(w.t, own.Close())
 	if n := w.waiting(queue); n != 0 {
 		t.Errorf("%d messages were not answered", n)
 	}
@@ -81,15 +81,15 @@ func TestHandleKnowsRedissClock(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	_, err := w.topic.Ensure(t.Context(), 1)
-	w.ok(err)
+	check.OK(w.t, err)
 	c, err := New(w.configure(Config{Policy: Fixed(time.Hour, 5),
 		Handler: func(context.Context, task.Delivery) error { return errTest }}))
-	w.ok(err)
+	check.OK(w.t, err)
 	w.request(producer.Request{ID: "o-1"})
 	b, err := w.topic.Shard(0).Claim(t.Context(), shardClaim())
-	w.ok(err)
+	check.OK(w.t, err)
 	_, err = w.topic.Shard(0).Settle(t.Context(), leaseOf(b))
-	w.ok(err)
+	check.OK(w.t, err)
 	c.store.Scripts().AssumeTime(b.Now.Add(24 * time.Hour).UnixMilli())
 	w.publish(b.Tasks[0].Task)
 	if got := c.Handle(t.Context(), w.next(w.channel)); got != "retried" {

@@ -21,7 +21,7 @@ func (w *fixture) run(cfg Config) error {
 	w.t.Helper()
 	cfg.Handler = nothing
 	c, err := New(w.configure(cfg))
-	w.ok(err)
+	check.OK(w.t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(w.t.Context()) }()
 	return check.Receive(w.t, "the end of Run", ended)
@@ -43,7 +43,7 @@ func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 	w := newFixture(t)
 	changed := func(change func(u *url.URL)) []string {
 		u, err := url.Parse(w.settings.RabbitMQURL)
-		w.ok(err)
+		check.OK(w.t, err)
 		change(u)
 		return []string{u.String()}
 	}
@@ -89,10 +89,10 @@ func TestAConsumerMayStartBeforeItsQueue(t *testing.T) {
 	check.Until(t, "the log says that there is no queue",
 		func() bool { return strings.Contains(out.String(), "no queue 'later'") })
 	_, err := w.channel.QueueDeclare("later", true, false, false, false, nil)
-	w.ok(err)
+	check.OK(w.t, err)
 	check.Until(t, "the queue is consumed", func() bool {
 		q, err := w.channel.QueueDeclarePassive("later", true, false, false, false, nil)
-		w.ok(err)
+		check.OK(w.t, err)
 		return q.Consumers == 1
 	})
 	c.stop()

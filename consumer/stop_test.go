@@ -37,7 +37,7 @@ func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
 	}()
 	check.Until(t, "the consumer takes no more", func() bool {
 		q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
-		w.ok(err)
+		check.OK(w.t, err)
 		return q.Consumers == 0
 	})
 	close(finish)
@@ -74,17 +74,17 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	w := newFixture(t)
 	w.makeOrders()
 	node, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir()})
-	w.ok(err)
+	check.OK(w.t, err)
 	t.Cleanup(func() { _ = node.Stop(context.Background()) })
 	send := func(id string) {
 		conn, err := amqp.Dial(node.URL("/"))
-		w.ok(err)
+		check.OK(w.t, err)
 		defer conn.Close()
 		channel, err := conn.Channel()
-		w.ok(err)
+		check.OK(w.t, err)
 		_, err = channel.QueueDeclare(queue, true, false, false, false, nil)
-		w.ok(err)
-		w.ok(channel.PublishWithContext(t.Context(), "", queue, false, false,
+		check.OK(w.t, err)
+		check.OK(w.t, channel.PublishWithContext(t.Context(), "", queue, false, false,
 			message(func(p *amqp.Publishing) { p.MessageId = id })))
 	}
 	finish := make(chan struct{})
@@ -100,10 +100,10 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 		}})
 	send("a")
 	check.Receive(t, "a is being handled", began)
-	w.ok(node.Kill())
+	check.OK(w.t, node.Kill())
 	close(finish)
 	check.Until(t, "the running handler is done", func() bool { return counted(c, done) == 1 })
-	w.ok(node.Restart(t.Context()))
+	check.OK(w.t, node.Restart(t.Context()))
 	send("b")
 	check.Until(t, "the consumer goes on", func() bool { return counted(c, done) == 2 })
 }

@@ -28,10 +28,10 @@ func (w *fixture) makeBills() *shard.Topic {
 	w.t.Helper()
 	w.makeOrders()
 	store, err := shard.New(w.rdb, w.settings.RedisPrefix)
-	w.ok(err)
+	check.OK(w.t, err)
 	topic := store.Topic(bills)
 	_, err = topic.Ensure(w.t.Context(), 1)
-	w.ok(err)
+	check.OK(w.t, err)
 	return topic
 }
 
@@ -39,7 +39,7 @@ func (w *fixture) makeBills() *shard.Topic {
 func (w *fixture) makeOrders() {
 	w.t.Helper()
 	_, err := w.topic.Ensure(w.t.Context(), 4)
-	w.ok(err)
+	check.OK(w.t, err)
 }
 
 // deliver publishes n messages of a topic, as a scanner does.
@@ -67,7 +67,7 @@ func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 	w := newFixture(t)
 	topic := w.makeBills()
 	_, err := admin.Removal{Topic: topic, Purge: true}.Run(t.Context())
-	w.ok(err)
+	check.OK(w.t, err)
 	var seen log
 	var out check.Log
 	began := time.Now()
@@ -103,16 +103,18 @@ func troubles() map[string]struct {
 	tasks := func(w *fixture) string { return w.settings.RedisPrefix + ":task:{" + bills + ":0}" }
 	return map[string]row{
 		"a key of the wrong type": {
-			func(w *fixture, _ *shard.Topic) { w.ok(w.rdb.Set(w.t.Context(), tasks(w), "no hash", 0).Err()) },
-			func(w *fixture, _ *shard.Topic) { w.ok(w.rdb.Del(w.t.Context(), tasks(w)).Err()) },
+			func(w *fixture, _ *shard.Topic) {
+				check.OK(w.t, w.rdb.Set(w.t.Context(), tasks(w), "no hash", 0).Err())
+			},
+			func(w *fixture, _ *shard.Topic) { check.OK(w.t, w.rdb.Del(w.t.Context(), tasks(w)).Err()) },
 		},
 		"a lost placement": {
 			func(w *fixture, _ *shard.Topic) {
-				w.ok(w.rdb.Del(w.t.Context(), w.settings.RedisPrefix+":placement:{"+bills+"}").Err())
+				check.OK(w.t, w.rdb.Del(w.t.Context(), w.settings.RedisPrefix+":placement:{"+bills+"}").Err())
 			},
 			func(w *fixture, topic *shard.Topic) {
 				_, err := topic.Ensure(w.t.Context(), 1)
-				w.ok(err)
+				check.OK(w.t, err)
 			},
 		},
 	}
@@ -169,7 +171,7 @@ func TestWhatCanNotBeLookedUpHoldsUpNoOther(t *testing.T) {
 	w := newFixture(t)
 	w.makeBills()
 	past := w.settings.RedisPrefix + ":history:{" + bills + ":" + bills + "0}"
-	w.ok(w.rdb.Set(t.Context(), past, "no hash", 0).Err())
+	check.OK(w.t, w.rdb.Set(t.Context(), past, "no hash", 0).Err())
 	var running, most int
 	var seen log
 	c := w.consume(Config{Concurrency: 1, Handler: func(_ context.Context, d task.Delivery) error {
@@ -185,7 +187,7 @@ func TestWhatCanNotBeLookedUpHoldsUpNoOther(t *testing.T) {
 	if seen.of(bills+"0") != 0 {
 		t.Error("it was handled")
 	}
-	w.ok(w.rdb.Del(t.Context(), past).Err())
+	check.OK(w.t, w.rdb.Del(t.Context(), past).Err())
 	check.Until(t, "it is done", func() bool { return countedOf(c, bills, done) == 1 })
 	c.stop()
 	if most != 1 {

@@ -49,7 +49,7 @@ func TestATraceGoesFromTheProducerToTheHandler(t *testing.T) {
 		_, err := w.producer.Schedule(ctx, producer.Request{
 			Topic: orders, ID: "a", When: producer.Now(), Payload: []byte("first"),
 		})
-		w.ok(err)
+		check.OK(w.t, err)
 		sent := trace.SpanContextFromContext(ctx)
 		seen := map[string]bool{}
 		for range 4 {
@@ -82,7 +82,7 @@ func TestTasksOfOneCallShareItsTrace(t *testing.T) {
 		{Topic: orders, ID: "b", When: producer.Now()},
 		{Topic: orders, ID: "own", When: producer.Now(), Headers: own},
 	}) {
-		w.ok(r.Err)
+		check.OK(w.t, r.Err)
 	}
 	w.schedule("none", "")
 	shared := trace.TraceID{9, 15: 1}.String()

@@ -43,7 +43,7 @@ func TestAMessageThatCannotBeReadIsDeadLettered(t *testing.T) {
 			w.makeOrders()
 			_, err := w.channel.QueueDeclare("retry", true, false, false, false, amqp.Table{
 				"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue})
-			w.ok(err)
+			check.OK(w.t, err)
 			var seen log
 			var out check.Log
 			cfg := Config{
@@ -55,7 +55,8 @@ func TestAMessageThatCannotBeReadIsDeadLettered(t *testing.T) {
 				cfg.URLs, cfg.TLS = []string{amqps}, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 			}
 			c := w.consume(cfg)
-			w.ok(w.channel.PublishWithContext(t.Context(), "", row.queue, false, false, message(header("h", row.header))))
+			check.OK(w.t, w.channel.PublishWithContext(t.Context(), "", row.queue, false, false, message(header("h",
+				row.header))))
 			check.Until(t, "the message is dead-lettered", func() bool { return w.waiting("dead") == 1 })
 			w.send(message(nil))
 			check.Until(t, "the task behind it is done", func() bool { return counted(c, done) == 1 })

@@ -184,7 +184,7 @@ func TestIfAbsentSeesAParkedTaskAndNoDelivery(t *testing.T) {
 	check.Closed(t, "the handler has it", g.began)
 	w.forgotten()
 	_, err := w.producer.Schedule(t.Context(), tomorrow)
-	w.ok(err)
+	check.OK(w.t, err)
 	close(g.fails)
 	check.Until(t, "its retry is dropped", func() bool { return counted(c, superseded) == 1 })
 	if s, there := w.stored("a"); !there || s.Attempt != 1 || s.Due.Before(time.Now().Add(time.Hour)) {

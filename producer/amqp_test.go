@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 )
 
@@ -19,8 +20,8 @@ func (f *fleet) bodies() map[string]string {
 	f.t.Helper()
 	all := map[string]string{}
 	for at := range f.placement().Scanned() {
-		records, err := f.rdb.HGetAll(f.ctx(), fmt.Sprintf("%s:task:{orders:%d}", f.prefix, at)).Result()
-		f.ok(err)
+		records, err := f.rdb.HGetAll(f.t.Context(), fmt.Sprintf("%s:task:{orders:%d}", f.prefix, at)).Result()
+		check.OK(f.t, err)
 		for id, record := range records {
 			const head = 19 // format, due, scheduled, op
 			all[id] = record[:1] + record[head:]
@@ -40,21 +41,21 @@ func TestAMessageOfAnIntakeCanBeCopied(t *testing.T) {
 		Body:    []byte("payload"),
 	}
 	body, err := amqpmsg.Encode(message)
-	here.ok(err)
+	check.OK(here.t, err)
 	fixture.Store(t, here.Topic, fixture.Entries(In(time.Hour), body, "a", "b")...)
 	var requests []Request
-	for s, err := range here.client().List(here.ctx(), orders, Filter{}) {
-		here.ok(err)
+	for s, err := range here.client().List(here.t.Context(), orders, Filter{}) {
+		check.OK(here.t, err)
 		requests = append(requests, Request{Topic: orders, ID: s.ID, When: At(s.Due), Payload: s.Payload, AMQP: s.AMQP})
 	}
-	traced := trace.ContextWithSpanContext(there.ctx(), trace.NewSpanContext(trace.SpanContextConfig{
+	traced := trace.ContextWithSpanContext(there.t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
 	}))
 	c := there.client()
 	_, err = c.Schedule(traced, requests[0].WithTrace(traced))
-	there.ok(err)
-	there.ok(c.ScheduleMany(traced, requests[1:])[0].Err)
-	equal(t, "records", fmt.Sprintf("%q", there.bodies()), fmt.Sprintf("%q", here.bodies()))
+	check.OK(there.t, err)
+	check.OK(there.t, c.ScheduleMany(traced, requests[1:])[0].Err)
+	check.Equal(t, "records", fmt.Sprintf("%q", there.bodies()), fmt.Sprintf("%q", here.bodies()))
 }
 
 // TestARequestWithAMQPHasRules: what breaks one is refused, alone and in a batch, and nothing is
@@ -80,8 +81,8 @@ func TestARequestWithAMQPHasRules(t *testing.T) {
 		r := request("o-1", In(time.Hour))
 		r.AMQP = &task.AMQP{}
 		change(&r)
-		_, alone := c.Schedule(f.ctx(), r)
-		many := c.ScheduleMany(f.ctx(), []Request{r})[0].Err
+		_, alone := c.Schedule(f.t.Context(), r)
+		many := c.ScheduleMany(f.t.Context(), []Request{r})[0].Err
 		for _, err := range []error{alone, many, r.Check(task.DefaultMaxPayload, time.Now())} {
 			is(t, err, task.ErrInvalid)
 			if !strings.HasPrefix(err.Error(), want) {
@@ -99,5 +100,5 @@ func TestWithTraceLeavesAMessageOfAnIntake(t *testing.T) {
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
 	}))
 	r := Request{AMQP: &task.AMQP{}}.WithTrace(traced)
-	equal(t, "headers", len(r.Headers), 0)
+	check.Equal(t, "headers", len(r.Headers), 0)
 }

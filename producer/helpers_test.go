@@ -1,7 +1,6 @@
 package producer
 
 import (
-	"context"
 	"errors"
 	"os"
 	"strings"
@@ -43,7 +42,7 @@ func newFleet(t *testing.T, shards int) *fleet {
 func (f *fleet) client() *Client {
 	f.t.Helper()
 	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix})
-	f.ok(err)
+	check.OK(f.t, err)
 	return c
 }
 
@@ -51,33 +50,14 @@ func (f *fleet) client() *Client {
 func (f *fleet) informed() *Client {
 	f.t.Helper()
 	c := f.client()
-	if _, err := c.Get(f.ctx(), orders, "nothing"); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Get(f.t.Context(), orders, "nothing"); !errors.Is(err, task.ErrNotFound) {
 		f.t.Fatalf("get: %v", err)
 	}
 	return c
 }
 
-func (f *fleet) ctx() context.Context { return f.t.Context() }
-
-func (f *fleet) ok(err error) {
-	f.t.Helper()
-	check.OK(f.t, err)
-}
-
-// now returns Redis's clock in ms.
-func (f *fleet) now() int64 {
-	f.t.Helper()
-	now, err := f.rdb.Time(f.ctx()).Result()
-	f.ok(err)
-	return now.UnixMilli()
-}
-
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Fatalf("%s: got %v, want %v", what, got, want)
-	}
-}
+// now returns Redis\'s time in ms.
+func (f *fleet) now() int64 { return servertest.RedisNow(f.t, f.rdb).UnixMilli() }
 
 // is ends the test unless err matches a kind and contains the given words.
 func is(t *testing.T, err, kind error, words ...string) {
@@ -94,21 +74,21 @@ func is(t *testing.T, err, kind error, words ...string) {
 
 func (f *fleet) placement() shard.Placement {
 	f.t.Helper()
-	p, err := f.Placement(f.ctx())
-	f.ok(err)
+	p, err := f.Placement(f.t.Context())
+	check.OK(f.t, err)
 	return p
 }
 
 // begin changes the shard count; every shard has seen it afterwards.
 func (f *fleet) begin(shards int) shard.Placement {
 	f.t.Helper()
-	done, err := f.Begin(f.ctx(), f.placement(), shards)
-	f.ok(err)
-	equal(f.t, "the change began", done, true)
+	done, err := f.Begin(f.t.Context(), f.placement(), shards)
+	check.OK(f.t, err)
+	check.Equal(f.t, "the change began", done, true)
 	p := f.placement()
 	for s := range p.Scanned() {
-		_, err := f.Shard(s).Fence(f.ctx(), p)
-		f.ok(err)
+		_, err := f.Shard(s).Fence(f.t.Context(), p)
+		check.OK(f.t, err)
 	}
 	return p
 }
@@ -128,21 +108,21 @@ func (f *fleet) move() {
 			}
 		}
 	}
-	done, err := f.Finish(f.ctx(), p)
-	f.ok(err)
-	equal(f.t, "the change ended", done, true)
+	done, err := f.Finish(f.t.Context(), p)
+	check.OK(f.t, err)
+	check.Equal(f.t, "the change ended", done, true)
 }
 
 func (f *fleet) moveOne(p shard.Placement, from, to int, id string) {
 	f.t.Helper()
-	export, err := f.Shard(from).Export(f.ctx(), p, shard.Export{
+	export, err := f.Shard(from).Export(f.t.Context(), p, shard.Export{
 		Claimant: "mover", Request: string(shard.NewOp()), Lease: time.Minute, IDs: []string{id},
 	})
-	f.ok(err)
+	check.OK(f.t, err)
 	for _, exported := range export.Tasks {
-		f.ok(f.Import(f.ctx(), p, export.Deadline, shard.Share{Shard: to, Tasks: export.Tasks})[0].Err)
-		_, err := f.Shard(from).RemoveExported(f.ctx(), []shard.Lease{{ID: exported.ID, Token: export.Token}})
-		f.ok(err)
+		check.OK(f.t, f.Import(f.t.Context(), p, export.Deadline, shard.Share{Shard: to, Tasks: export.Tasks})[0].Err)
+		_, err := f.Shard(from).RemoveExported(f.t.Context(), []shard.Lease{{ID: exported.ID, Token: export.Token}})
+		check.OK(f.t, err)
 	}
 }
 
@@ -151,8 +131,8 @@ func (f *fleet) stored(at int) map[string]bool {
 	f.t.Helper()
 	ids := map[string]bool{}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		some, next, err := f.Shard(at).Scan(f.ctx(), cursor, 500)
-		f.ok(err)
+		some, next, err := f.Shard(at).Scan(f.t.Context(), cursor, 500)
+		check.OK(f.t, err)
 		for _, id := range some {
 			ids[id] = true
 		}
@@ -187,10 +167,10 @@ func (f *fleet) claimAll() []shard.Claimed {
 	f.t.Helper()
 	var all []shard.Claimed
 	for s := range f.placement().Scanned() {
-		b, err := f.Shard(s).Claim(f.ctx(), shard.Claim{
+		b, err := f.Shard(s).Claim(f.t.Context(), shard.Claim{
 			Claimant: "w", Request: string(shard.NewOp()), Limit: shard.MaxBatch, Lease: time.Minute,
 		})
-		f.ok(err)
+		check.OK(f.t, err)
 		all = append(all, b.Tasks...)
 	}
 	return all

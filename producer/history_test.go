@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // happened returns the kinds of a task's events.
 func (f *fleet) happened(c *Client, id string) (kinds []task.EventKind) {
 	f.t.Helper()
-	events, err := c.History(f.ctx(), orders, id)
-	f.ok(err)
+	events, err := c.History(f.t.Context(), orders, id)
+	check.OK(f.t, err)
 	for _, e := range events {
 		kinds = append(kinds, e.Kind)
 	}
@@ -37,22 +38,22 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
 	c := f.client()
-	f.ok(f.KeepEvents(f.ctx(), f.placement(), time.Hour))
+	check.OK(f.t, f.KeepEvents(f.t.Context(), f.placement(), time.Hour))
 	for range 2 {
-		_, err := c.Schedule(f.ctx(), request("o-1", In(time.Hour)))
-		f.ok(err)
-		_, err = c.Reschedule(f.ctx(), orders, "o-1", In(2*time.Hour))
-		f.ok(err)
+		_, err := c.Schedule(f.t.Context(), request("o-1", In(time.Hour)))
+		check.OK(f.t, err)
+		_, err = c.Reschedule(f.t.Context(), orders, "o-1", In(2*time.Hour))
+		check.OK(f.t, err)
 	}
-	f.ok(c.Cancel(f.ctx(), orders, "o-1"))
+	check.OK(f.t, c.Cancel(f.t.Context(), orders, "o-1"))
 	sameKinds(t, f.happened(c, "o-1"), task.Scheduled, task.Moved, task.Scheduled, task.Moved, task.Cancelled)
 	sameKinds(t, f.happened(c, "o-2"))
 
 	var rule *task.RuleError
-	if _, err := c.History(f.ctx(), orders, ""); !errors.As(err, &rule) {
+	if _, err := c.History(f.t.Context(), orders, ""); !errors.As(err, &rule) {
 		t.Errorf("without an ID: %v", err)
 	}
-	if _, err := c.History(f.ctx(), "odrers", "o-1"); !errors.Is(err, task.ErrUnknownTopic) {
+	if _, err := c.History(f.t.Context(), "odrers", "o-1"); !errors.Is(err, task.ErrUnknownTopic) {
 		t.Errorf("unknown topic: %v", err)
 	}
 }
@@ -64,16 +65,16 @@ func TestHistoryOutlivesTheShardCount(t *testing.T) {
 	f := newFleet(t, 1)
 	c := f.client()
 	const id = "o-1"
-	f.ok(f.KeepEvents(f.ctx(), f.placement(), time.Hour))
-	_, err := c.Schedule(f.ctx(), request(id, In(time.Hour)))
-	f.ok(err)
+	check.OK(f.t, f.KeepEvents(f.t.Context(), f.placement(), time.Hour))
+	_, err := c.Schedule(f.t.Context(), request(id, In(time.Hour)))
+	check.OK(f.t, err)
 	f.begin(5)
 	f.move()
-	f.ok(f.KeepEvents(f.ctx(), f.placement(), time.Hour))
-	_, err = c.Reschedule(f.ctx(), orders, id, In(2*time.Hour))
-	f.ok(err)
+	check.OK(f.t, f.KeepEvents(f.t.Context(), f.placement(), time.Hour))
+	_, err = c.Reschedule(f.t.Context(), orders, id, In(2*time.Hour))
+	check.OK(f.t, err)
 	f.begin(2)
 	f.move()
-	f.ok(c.Cancel(f.ctx(), orders, id))
+	check.OK(f.t, c.Cancel(f.t.Context(), orders, id))
 	sameKinds(t, f.happened(c, id), task.Scheduled, task.Moved, task.Cancelled)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestMessagesOfTheIntakeAreTasks: Get, List, Reschedule and Cancel act on a message that
@@ -22,7 +23,7 @@ func TestMessagesOfTheIntakeAreTasks(t *testing.T) {
 		Headers: map[string]any{"n": int64(7), "list": []any{true, nil}}, Body: []byte("payload"),
 	}
 	body, err := amqpmsg.Encode(message)
-	f.ok(err)
+	check.OK(f.t, err)
 	want := fmt.Sprintf("%+v", task.AMQP{RoutingKey: message.RoutingKey, Properties: message.Properties,
 		Headers: message.Headers})
 	ids := make([]string, 8) // some of them move
@@ -33,57 +34,57 @@ func TestMessagesOfTheIntakeAreTasks(t *testing.T) {
 		t.Helper()
 		for _, id := range ids {
 			entry := shard.Entry{ID: id, When: task.In(time.Hour), Body: body}
-			f.ok(router.New(f.store).Topic(orders).Schedule(f.ctx(), []shard.Entry{entry})[0].Err)
+			check.OK(f.t, router.New(f.store).Topic(orders).Schedule(f.t.Context(), []shard.Entry{entry})[0].Err)
 		}
 	}
 	put()
-	check := func(s Stored) {
+	stored := func(s Stored) {
 		t.Helper()
 		if s.AMQP == nil {
 			t.Fatalf("%+v has no message", s)
 		}
-		equal(t, "message", fmt.Sprintf("%+v", *s.AMQP), want)
-		equal(t, "content type", s.ContentType, "text/plain")
-		equal(t, "headers and options", len(s.Headers) == 0 && s.Options == task.Options{}, true)
+		check.Equal(t, "message", fmt.Sprintf("%+v", *s.AMQP), want)
+		check.Equal(t, "content type", s.ContentType, "text/plain")
+		check.Equal(t, "headers and options", len(s.Headers) == 0 && s.Options == task.Options{}, true)
 	}
 	due := time.Now().Add(2 * time.Hour).Truncate(time.Millisecond).UTC()
 	get := func(moved bool) {
 		t.Helper()
 		for _, id := range ids {
-			s, err := c.Get(f.ctx(), orders, id)
-			f.ok(err)
-			check(s)
-			equal(t, "payload", string(s.Payload), "payload")
-			equal(t, "due", s.Due.Equal(due), moved)
+			s, err := c.Get(f.t.Context(), orders, id)
+			check.OK(f.t, err)
+			stored(s)
+			check.Equal(t, "payload", string(s.Payload), "payload")
+			check.Equal(t, "due", s.Due.Equal(due), moved)
 		}
 	}
 	get(false)
 	f.begin(4)
 	for _, id := range ids {
-		_, err = c.Reschedule(f.ctx(), orders, id, At(due))
-		f.ok(err)
+		_, err = c.Reschedule(f.t.Context(), orders, id, At(due))
+		check.OK(f.t, err)
 	}
 	get(true)
 	f.move()
 	get(true)
 	for _, without := range []bool{false, true} {
 		n := 0
-		for s, err := range c.List(f.ctx(), orders, Filter{WithoutPayload: without}) {
-			f.ok(err)
-			check(s)
-			equal(t, "payload", len(s.Payload) == 0, without)
+		for s, err := range c.List(f.t.Context(), orders, Filter{WithoutPayload: without}) {
+			check.OK(f.t, err)
+			stored(s)
+			check.Equal(t, "payload", len(s.Payload) == 0, without)
 			n++
 		}
-		equal(t, "listed", n, len(ids))
+		check.Equal(t, "listed", n, len(ids))
 	}
 	for _, id := range ids {
-		f.ok(c.Cancel(f.ctx(), orders, id))
+		check.OK(f.t, c.Cancel(f.t.Context(), orders, id))
 	}
 	f.inPlace(nil)
 	put()
-	_, err = c.Schedule(f.ctx(), request(ids[0], In(time.Hour)))
-	f.ok(err)
-	s, err := c.Get(f.ctx(), orders, ids[0])
-	f.ok(err)
-	equal(t, "the message is replaced", s.AMQP == nil, true)
+	_, err = c.Schedule(f.t.Context(), request(ids[0], In(time.Hour)))
+	check.OK(f.t, err)
+	s, err := c.Get(f.t.Context(), orders, ids[0])
+	check.OK(f.t, err)
+	check.Equal(t, "the message is replaced", s.AMQP == nil, true)
 }

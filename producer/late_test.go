@@ -22,12 +22,12 @@ func TestACancelThatArrivesLateRemovesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	p, c := f.behind()
-	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
+	_, err := c.Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
 	release := p.hold()
-	f.ok(c.Cancel(f.ctx(), orders, "a"))
-	_, err = c.Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
+	check.OK(f.t, c.Cancel(f.t.Context(), orders, "a"))
+	_, err = c.Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
 	late(t, release())
 	f.inPlace(map[string]bool{"a": true})
 }
@@ -37,11 +37,11 @@ func TestASchedulingThatArrivesLateDoesNotBringBackWhatWasCancelled(t *testing.T
 	f := newFleet(t, 1)
 	p, c := f.behind()
 	release := p.hold()
-	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
-	f.ok(c.Cancel(f.ctx(), orders, "a"))
+	_, err := c.Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
+	check.OK(f.t, c.Cancel(f.t.Context(), orders, "a"))
 	late(t, release())
-	_, err = c.Get(f.ctx(), orders, "a")
+	_, err = c.Get(f.t.Context(), orders, "a")
 	is(t, err, task.ErrNotFound)
 	f.inPlace(nil)
 }
@@ -51,16 +51,16 @@ func TestASchedulingThatArrivesLateDoesNotReplaceTheNewer(t *testing.T) {
 	f := newFleet(t, 1)
 	p, c := f.behind()
 	release := p.hold()
-	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
+	_, err := c.Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
 	newer := Request{Topic: orders, ID: "a", When: In(2 * time.Hour), Payload: []byte("newer")}
-	due, err := c.Schedule(f.ctx(), newer)
-	f.ok(err)
+	due, err := c.Schedule(f.t.Context(), newer)
+	check.OK(f.t, err)
 	late(t, release())
-	s, err := c.Get(f.ctx(), orders, "a")
-	f.ok(err)
-	equal(t, "payload", string(s.Payload), "newer")
-	equal(t, "due", s.Due, due)
+	s, err := c.Get(f.t.Context(), orders, "a")
+	check.OK(f.t, err)
+	check.Equal(t, "payload", string(s.Payload), "newer")
+	check.Equal(t, "due", s.Due, due)
 }
 
 func TestASchedulingWhoseReplyIsLostSucceedsAndStoresTheTaskOnce(t *testing.T) {
@@ -73,12 +73,12 @@ func TestASchedulingWhoseReplyIsLostSucceedsAndStoresTheTaskOnce(t *testing.T) {
 			r := request("nothing", In(time.Hour))
 			r.IfAbsent = absent
 			p.loseReply()
-			due, err := c.Schedule(f.ctx(), r)
-			f.ok(err)
-			s, err := c.Get(f.ctx(), orders, r.ID)
-			f.ok(err)
-			equal(t, "due", s.Due, due)
-			equal(t, "the reply was lost", p.lost(), true)
+			due, err := c.Schedule(f.t.Context(), r)
+			check.OK(f.t, err)
+			s, err := c.Get(f.t.Context(), orders, r.ID)
+			check.OK(f.t, err)
+			check.Equal(t, "due", s.Due, due)
+			check.Equal(t, "the reply was lost", p.lost(), true)
 			f.inPlace(map[string]bool{r.ID: true})
 		})
 	}
@@ -88,10 +88,10 @@ func TestACancelWhoseReplyIsLostLeavesNoTask(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	p, c := f.behind()
-	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
+	_, err := c.Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
 	p.loseReply()
-	is(t, c.Cancel(f.ctx(), orders, "a"), task.ErrNotFound) // its first execution removed it
+	is(t, c.Cancel(f.t.Context(), orders, "a"), task.ErrNotFound) // its first execution removed it
 	f.inPlace(nil)
 }
 
@@ -107,7 +107,7 @@ func TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain(t *testing.T) {
 	p.loseReply()
 	answered := make(chan time.Time, 1)
 	go func() {
-		due, err := c.Schedule(f.ctx(), request("a", At(asked)))
+		due, err := c.Schedule(f.t.Context(), request("a", At(asked)))
 		if err != nil {
 			t.Error(err)
 		}
@@ -118,17 +118,17 @@ func TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain(t *testing.T) {
 		first = f.claimAll()
 		return len(first) > 0
 	})
-	equal(t, "tasks claimed", len(first), 1)
+	check.Equal(t, "tasks claimed", len(first), 1)
 	before := asked
 	if first[0].Scheduled.After(asked) { // a past time means now
 		before = first[0].Scheduled
 	}
-	equal(t, "due", first[0].Due.UnixMilli(), before.UnixMilli())
-	_, err := f.Shard(0).Settle(f.ctx(), []shard.Lease{{ID: "a", Token: first[0].Token}})
-	f.ok(err)
+	check.Equal(t, "due", first[0].Due.UnixMilli(), before.UnixMilli())
+	_, err := f.Shard(0).Settle(f.t.Context(), []shard.Lease{{ID: "a", Token: first[0].Token}})
+	check.OK(f.t, err)
 	letThrough()
 	due := check.Receive(t, "the answer to the call", answered)
-	equal(t, "the reply was lost", p.lost(), true)
+	check.Equal(t, "the reply was lost", p.lost(), true)
 	if !due.After(before) {
 		t.Errorf("answered the due time %s, want one after %s, which was over", due, before)
 	}

@@ -21,8 +21,8 @@ func (f *fleet) scheduled(c *Client, n int, idOf func(i int) string) (ids []stri
 		requests[i] = request(idOf(i), In(time.Hour))
 		ids = append(ids, requests[i].ID)
 	}
-	for _, r := range c.ScheduleMany(f.ctx(), requests) {
-		f.ok(r.Err)
+	for _, r := range c.ScheduleMany(f.t.Context(), requests) {
+		check.OK(f.t, r.Err)
 	}
 	return ids
 }
@@ -33,15 +33,15 @@ func TestCancelManyHasAnErrorForEachTask(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 4)
 	c := f.client()
-	_, err := c.Schedule(f.ctx(), request("leased", Now()))
-	f.ok(err)
+	_, err := c.Schedule(f.t.Context(), request("leased", Now()))
+	check.OK(f.t, err)
 	claimed := f.claimAll()
-	equal(t, "claimed", len(claimed), 1)
+	check.Equal(t, "claimed", len(claimed), 1)
 	due := claimed[0].Due.UnixMilli()
 	check.Until(t, "a cancel to be later than the due time", func() bool { return f.now() > due })
 	f.scheduled(c, 3, func(i int) string { return fmt.Sprint("o-", i) })
 	ids := []string{"o-0", "nothing", "leased", "", "o-1", "o-1"}
-	errs := c.CancelMany(f.ctx(), orders, ids)
+	errs := c.CancelMany(f.t.Context(), orders, ids)
 	for i, want := range []error{nil, task.ErrNotFound, nil, task.ErrInvalid, nil, task.ErrNotFound} {
 		if !errors.Is(errs[i], want) {
 			t.Errorf("%q: got %v, want %v", ids[i], errs[i], want)
@@ -50,15 +50,15 @@ func TestCancelManyHasAnErrorForEachTask(t *testing.T) {
 	is(t, errs[1], task.ErrNotFound, "topic orders", `ID "nothing"`)
 	f.inPlace(map[string]bool{"o-2": true})
 	d := shard.Delivered{ID: "leased", Due: due, Scheduled: claimed[0].Scheduled.UnixMilli()}
-	_, goesOn, err := f.AllowNext(f.ctx(), d, due+time.Hour.Milliseconds(), time.Minute)
-	f.ok(err)
-	equal(t, "its consumer may try it again", goesOn, false)
+	_, goesOn, err := f.AllowNext(f.t.Context(), d, due+time.Hour.Milliseconds(), time.Minute)
+	check.OK(f.t, err)
+	check.Equal(t, "its consumer may try it again", goesOn, false)
 
-	equal(t, "of no IDs", len(c.CancelMany(f.ctx(), orders, nil)), 0)
-	for _, err := range c.CancelMany(f.ctx(), "bills", []string{"a", "b"}) {
+	check.Equal(t, "of no IDs", len(c.CancelMany(f.t.Context(), orders, nil)), 0)
+	for _, err := range c.CancelMany(f.t.Context(), "bills", []string{"a", "b"}) {
 		is(t, err, task.ErrUnknownTopic)
 	}
-	is(t, c.CancelMany(f.ctx(), "no topic", []string{"a"})[0], task.ErrInvalid)
+	is(t, c.CancelMany(f.t.Context(), "no topic", []string{"a"})[0], task.ErrInvalid)
 }
 
 // TestCancelManyWaitsForReplicas: if one is missing, each task has the same error as from
@@ -68,8 +68,8 @@ func TestCancelManyWaitsForReplicas(t *testing.T) {
 	f := newFleet(t, 2)
 	ids := f.scheduled(f.client(), 4, func(i int) string { return fmt.Sprint("o-", i) })
 	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MinReplicas: 2})
-	f.ok(err)
-	for _, err := range c.CancelMany(f.ctx(), orders, ids) {
+	check.OK(f.t, err)
+	for _, err := range c.CancelMany(f.t.Context(), orders, ids) {
 		is(t, err, task.ErrReplicas)
 	}
 }
@@ -87,8 +87,8 @@ func TestRescheduleManyHasAResultForEachMove(t *testing.T) {
 	for i := range 2400 {
 		moves = append(moves, Move{fmt.Sprint("o-", 100+i), At(at.Add(time.Duration(i) * time.Millisecond))})
 	}
-	results := c.RescheduleMany(f.ctx(), orders, moves)
-	equal(t, "results", len(results), len(moves))
+	results := c.RescheduleMany(f.t.Context(), orders, moves)
+	check.Equal(t, "results", len(results), len(moves))
 	for i, want := range []error{task.ErrNotFound, task.ErrInvalid, task.ErrInvalid, nil, nil, task.ErrInvalid} {
 		if !errors.Is(results[i].Err, want) || (want == nil) == results[i].Due.IsZero() {
 			t.Errorf("%q: got %+v, want %v", moves[i].ID, results[i], want)
@@ -99,18 +99,18 @@ func TestRescheduleManyHasAResultForEachMove(t *testing.T) {
 		if i == 1 {
 			continue
 		}
-		f.ok(results[4+i].Err)
-		s, err := c.Get(f.ctx(), orders, m.ID)
-		f.ok(err)
+		check.OK(f.t, results[4+i].Err)
+		s, err := c.Get(f.t.Context(), orders, m.ID)
+		check.OK(f.t, err)
 		want, _ := m.When.Instant()
 		if !s.Due.Equal(want) || !results[4+i].Due.Equal(want) {
 			t.Fatalf("%s is due %s, the result says %s, want %s", m.ID, s.Due, results[4+i].Due, want)
 		}
 	}
-	for _, r := range c.RescheduleMany(f.ctx(), "bills", moves[3:5]) {
+	for _, r := range c.RescheduleMany(f.t.Context(), "bills", moves[3:5]) {
 		is(t, r.Err, task.ErrUnknownTopic)
 	}
-	equal(t, "of no moves", len(c.RescheduleMany(f.ctx(), orders, nil)), 0)
+	check.Equal(t, "of no moves", len(c.RescheduleMany(f.t.Context(), orders, nil)), 0)
 }
 
 // TestIfPresentNeedsATask: Schedule and ScheduleMany replace what is stored, and store
@@ -123,20 +123,20 @@ func TestIfPresentNeedsATask(t *testing.T) {
 	there, missing := request("there", In(2*time.Hour)), request("missing", In(2*time.Hour))
 	there.IfPresent, missing.IfPresent = true, true
 	there.Payload = []byte("another")
-	_, err := c.Schedule(f.ctx(), missing)
+	_, err := c.Schedule(f.t.Context(), missing)
 	is(t, err, task.ErrNotFound, "topic orders", `ID "missing"`)
-	_, err = c.Schedule(f.ctx(), there)
-	f.ok(err)
-	results := c.ScheduleMany(f.ctx(), []Request{missing, there, request("missing", In(time.Hour)), missing})
+	_, err = c.Schedule(f.t.Context(), there)
+	check.OK(f.t, err)
+	results := c.ScheduleMany(f.t.Context(), []Request{missing, there, request("missing", In(time.Hour)), missing})
 	is(t, results[0].Err, task.ErrNotFound)
 	for _, r := range results[1:] {
-		f.ok(r.Err)
+		check.OK(f.t, r.Err)
 	}
-	s, err := c.Get(f.ctx(), orders, "there")
-	f.ok(err)
-	equal(t, "payload", string(s.Payload), "another")
+	s, err := c.Get(f.t.Context(), orders, "there")
+	check.OK(f.t, err)
+	check.Equal(t, "payload", string(s.Payload), "another")
 	there.IfAbsent = true
-	_, err = c.Schedule(f.ctx(), there)
+	_, err = c.Schedule(f.t.Context(), there)
 	is(t, err, task.ErrInvalid, "if_present")
 }
 
@@ -164,7 +164,7 @@ func TestManyAreCancelledWhileTheShardCountChanges(t *testing.T) {
 			}
 			var moving sync.WaitGroup
 			moving.Go(f.move)
-			for i, err := range c.CancelMany(f.ctx(), orders, ids) {
+			for i, err := range c.CancelMany(f.t.Context(), orders, ids) {
 				if err != nil {
 					t.Errorf("%s: %v", ids[i], err)
 				}
@@ -188,27 +188,27 @@ func TestGetManyIsGetInTheOrderOfTheIDs(t *testing.T) {
 	for i := range 12 {
 		r := request(fmt.Sprint("large-", i), In(time.Hour))
 		r.Payload, r.Headers = []byte(strings.Repeat(fmt.Sprint(i%10), 250<<10)), map[string]string{"k": "v"}
-		_, err := c.Schedule(f.ctx(), r)
-		f.ok(err)
+		_, err := c.Schedule(f.t.Context(), r)
+		check.OK(f.t, err)
 		ids = append(ids, r.ID)
 	}
-	results := c.GetMany(f.ctx(), orders, append(ids, "nothing", "", "o-5"))
+	results := c.GetMany(f.t.Context(), orders, append(ids, "nothing", "", "o-5"))
 	for i, id := range append(ids, "", "", "o-5") {
 		if id == "" {
 			continue
 		}
-		f.ok(results[i].Err)
+		check.OK(f.t, results[i].Err)
 		got := results[i].Task
-		equal(t, "ID", got.ID, id)
+		check.Equal(t, "ID", got.ID, id)
 		if i >= len(ids)-12 && i < len(ids) || i%200 == 0 {
-			want, err := c.Get(f.ctx(), orders, id)
-			f.ok(err)
-			equal(t, "what is read of "+id, fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
+			want, err := c.Get(f.t.Context(), orders, id)
+			check.OK(f.t, err)
+			check.Equal(t, "what is read of "+id, fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
 		}
 	}
 	is(t, results[len(ids)].Err, task.ErrNotFound, "topic orders", `ID "nothing"`)
 	is(t, results[len(ids)+1].Err, task.ErrInvalid)
-	is(t, c.GetMany(f.ctx(), "bills", []string{"a"})[0].Err, task.ErrUnknownTopic)
+	is(t, c.GetMany(f.t.Context(), "bills", []string{"a"})[0].Err, task.ErrUnknownTopic)
 }
 
 // TestGetManyFindsTasksWhereverTheyLieDuringAChange: at their old shards, at their new
@@ -219,7 +219,7 @@ func TestGetManyFindsTasksWhereverTheyLieDuringAChange(t *testing.T) {
 	c := f.informed()
 	ids := f.scheduled(c, 300, func(i int) string { return fmt.Sprint("o-", i) })
 	all := func(when string) {
-		for i, r := range c.GetMany(f.ctx(), orders, ids) {
+		for i, r := range c.GetMany(f.t.Context(), orders, ids) {
 			if r.Err != nil || r.Task.ID != ids[i] || r.Task.State != task.Waiting {
 				t.Errorf("%s: %s: got %+v", when, ids[i], r)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -24,8 +25,8 @@ import (
 func (f *fleet) everyState(c *Client) time.Time {
 	f.t.Helper()
 	for _, id := range []string{"leased", "parked", "retrying"} {
-		_, err := c.Schedule(f.ctx(), request(id, Now()))
-		f.ok(err)
+		_, err := c.Schedule(f.t.Context(), request(id, Now()))
+		check.OK(f.t, err)
 	}
 	for _, claimed := range f.claimAll() {
 		if claimed.ID == "leased" {
@@ -33,11 +34,11 @@ func (f *fleet) everyState(c *Client) time.Time {
 		}
 		back := shard.Release{Lease: shard.Lease{ID: claimed.ID, Token: claimed.Token}, Park: claimed.ID == "parked",
 			Delay: 2 * time.Hour, Attempted: true, Reason: "no queue"}
-		_, err := f.Shard(f.placement().New(claimed.ID)).Release(f.ctx(), []shard.Release{back})
-		f.ok(err)
+		_, err := f.Shard(f.placement().New(claimed.ID)).Release(f.t.Context(), []shard.Release{back})
+		check.OK(f.t, err)
 	}
-	due, err := c.Schedule(f.ctx(), request("waiting", In(time.Hour)))
-	f.ok(err)
+	due, err := c.Schedule(f.t.Context(), request("waiting", In(time.Hour)))
+	check.OK(f.t, err)
 	return due
 }
 
@@ -89,18 +90,18 @@ func TestMatchingSelects(t *testing.T) {
 			f.everyState(c)
 			before := f.snapshot(c)
 			of.m.Topic, of.m.DryRun = orders, true
-			got, err := of.call(f.ctx(), c, of.m)
-			f.ok(err)
-			equal(t, "a dry run", counts(got), of.want)
-			equal(t, "changed by a dry run", before.differs(f.snapshot(c)), "")
+			got, err := of.call(f.t.Context(), c, of.m)
+			check.OK(f.t, err)
+			check.Equal(t, "a dry run", counts(got), of.want)
+			check.Equal(t, "changed by a dry run", before.differs(f.snapshot(c)), "")
 			of.m.DryRun = false
-			got, err = of.call(f.ctx(), c, of.m)
-			f.ok(err)
-			equal(t, "counts", counts(got), of.want)
-			equal(t, "changed", before.differs(f.snapshot(c)), of.changed)
+			got, err = of.call(f.t.Context(), c, of.m)
+			check.OK(f.t, err)
+			check.Equal(t, "counts", counts(got), of.want)
+			check.Equal(t, "changed", before.differs(f.snapshot(c)), of.changed)
 		})
 	}
-	equal(t, "the state of admin", Retrying, admin.Retrying)
+	check.Equal(t, "the state of admin", Retrying, admin.Retrying)
 }
 
 // snapshot maps each stored ID to its state and times.
@@ -109,8 +110,8 @@ type snapshot map[string]string
 func (f *fleet) snapshot(c *Client) snapshot {
 	f.t.Helper()
 	all := snapshot{}
-	for s, err := range c.List(f.ctx(), orders, Filter{}) {
-		f.ok(err)
+	for s, err := range c.List(f.t.Context(), orders, Filter{}) {
+		check.OK(f.t, err)
 		all[s.ID] = fmt.Sprint(s.State, s.Due.UnixMilli(), s.NextAttempt.UnixMilli(), s.Reason)
 	}
 	return all
@@ -135,25 +136,25 @@ func TestMatchingGivesDueTimes(t *testing.T) {
 	c := f.client()
 	due := f.everyState(c)
 	all, want := Matching{Topic: orders, Prefix: "waiting"}, due.Add(-30*time.Minute)
-	_, err := c.ShiftMatching(f.ctx(), all, -30*time.Minute)
-	f.ok(err)
-	got, err := c.Get(f.ctx(), orders, "waiting")
-	f.ok(err)
-	equal(t, "shifted", got.Due, want)
+	_, err := c.ShiftMatching(f.t.Context(), all, -30*time.Minute)
+	check.OK(f.t, err)
+	got, err := c.Get(f.t.Context(), orders, "waiting")
+	check.OK(f.t, err)
+	check.Equal(t, "shifted", got.Due, want)
 	want = due.Add(48 * time.Hour)
-	_, err = c.RescheduleMatching(f.ctx(), all, At(want))
-	f.ok(err)
-	got, err = c.Get(f.ctx(), orders, "waiting")
-	f.ok(err)
-	equal(t, "moved", got.Due, want)
-	_, err = c.RunNowMatching(f.ctx(), Matching{Topic: orders, All: true})
-	f.ok(err)
+	_, err = c.RescheduleMatching(f.t.Context(), all, At(want))
+	check.OK(f.t, err)
+	got, err = c.Get(f.t.Context(), orders, "waiting")
+	check.OK(f.t, err)
+	check.Equal(t, "moved", got.Due, want)
+	_, err = c.RunNowMatching(f.t.Context(), Matching{Topic: orders, All: true})
+	check.OK(f.t, err)
 	for _, id := range []string{"waiting", "retrying"} {
-		got, err = c.Get(f.ctx(), orders, id)
-		f.ok(err)
-		equal(t, id+" is due", got.NextAttempt.UnixMilli() <= f.now(), true)
+		got, err = c.Get(f.t.Context(), orders, id)
+		check.OK(f.t, err)
+		check.Equal(t, id+" is due", got.NextAttempt.UnixMilli() <= f.now(), true)
 	}
-	equal(t, "the retry keeps its reason", got.Reason, "no queue")
+	check.Equal(t, "the retry keeps its reason", got.Reason, "no queue")
 }
 
 // TestMatchingRefuses: input that breaks a rule is an error, before Redis is asked.
@@ -163,16 +164,16 @@ func TestMatchingRefuses(t *testing.T) {
 	c := f.client()
 	f.everyState(c)
 	before := f.snapshot(c)
-	shift := func(m Matching) error { _, err := c.ShiftMatching(f.ctx(), m, time.Hour); return err }
+	shift := func(m Matching) error { _, err := c.ShiftMatching(f.t.Context(), m, time.Hour); return err }
 	by := func(d time.Duration) error {
-		_, err := c.ShiftMatching(f.ctx(), Matching{Topic: orders, All: true}, d)
+		_, err := c.ShiftMatching(f.t.Context(), Matching{Topic: orders, All: true}, d)
 		return err
 	}
 	move := func(w When) error {
-		_, err := c.RescheduleMatching(f.ctx(), Matching{Topic: orders, All: true}, w)
+		_, err := c.RescheduleMatching(f.t.Context(), Matching{Topic: orders, All: true}, w)
 		return err
 	}
-	cancel := func(m Matching) error { _, err := c.CancelMatching(f.ctx(), m); return err }
+	cancel := func(m Matching) error { _, err := c.CancelMatching(f.t.Context(), m); return err }
 	all := func(m Matching) Matching { m.Topic, m.All = orders, true; return m }
 	for _, row := range []struct {
 		err  error
@@ -195,9 +196,9 @@ func TestMatchingRefuses(t *testing.T) {
 	} {
 		is(t, row.err, task.ErrInvalid, row.want)
 	}
-	equal(t, "changed", before.differs(f.snapshot(c)), "")
+	check.Equal(t, "changed", before.differs(f.snapshot(c)), "")
 	is(t, cancel(Matching{Topic: "bills", All: true}), task.ErrUnknownTopic, "change topic bills: ")
-	ctx, end := context.WithCancel(f.ctx())
+	ctx, end := context.WithCancel(f.t.Context())
 	end()
 	_, err := c.CancelMatching(ctx, Matching{Topic: orders, All: true})
 	is(t, err, task.ErrUnavailable)
@@ -212,11 +213,11 @@ func TestMatchingResumes(t *testing.T) {
 	const n = 350
 	ids := f.scheduled(c, n, func(i int) string { return fmt.Sprint("o-", i) })
 	was := map[string]time.Time{}
-	for s, err := range c.List(f.ctx(), orders, Filter{}) {
-		f.ok(err)
+	for s, err := range c.List(f.t.Context(), orders, Filter{}) {
+		check.OK(f.t, err)
 		was[s.ID] = s.Due
 	}
-	ctx, interrupt := context.WithCancel(f.ctx())
+	ctx, interrupt := context.WithCancel(f.t.Context())
 	var seen []int64
 	resume := ""
 	m := Matching{Topic: orders, Prefix: "o-", Progress: func(p Matched) {
@@ -231,13 +232,13 @@ func TestMatchingResumes(t *testing.T) {
 		t.Fatalf("%+v, %v; progress %v", got, err, seen)
 	}
 	m.Resume = resume
-	got, err = c.ShiftMatching(f.ctx(), m, time.Hour)
-	f.ok(err)
-	equal(t, "the second call", counts(got), "350 250 100")
+	got, err = c.ShiftMatching(f.t.Context(), m, time.Hour)
+	check.OK(f.t, err)
+	check.Equal(t, "the second call", counts(got), "350 250 100")
 	for _, id := range ids {
-		s, err := c.Get(f.ctx(), orders, id)
-		f.ok(err)
-		equal(t, id, s.Due, was[id].Add(time.Hour))
+		s, err := c.Get(f.t.Context(), orders, id)
+		check.OK(f.t, err)
+		check.Equal(t, id, s.Due, was[id].Add(time.Hour))
 	}
 }
 
@@ -248,12 +249,12 @@ func TestMatchingLimit(t *testing.T) {
 	c := f.client()
 	f.scheduled(c, 20, func(i int) string { return fmt.Sprint("o-", i) })
 	var seen []int64
-	got, err := c.CancelMatching(f.ctx(), Matching{Topic: orders, All: true, Limit: 3, Rate: 10,
+	got, err := c.CancelMatching(f.t.Context(), Matching{Topic: orders, All: true, Limit: 3, Rate: 10,
 		Progress: func(p Matched) { seen = append(seen, p.Changed) }})
-	f.ok(err)
-	equal(t, "changed", got.Changed, 3)
-	equal(t, "progress", fmt.Sprint(seen), "[0 1 2 3]")
-	equal(t, "left", len(f.listed(c, Filter{})), 17)
+	check.OK(f.t, err)
+	check.Equal(t, "changed", got.Changed, 3)
+	check.Equal(t, "progress", fmt.Sprint(seen), "[0 1 2 3]")
+	check.Equal(t, "left", len(f.listed(c, Filter{})), 17)
 }
 
 // TestAProducersRightsAreEnough: the user of deploy/redis/producer.acl lists topics and makes

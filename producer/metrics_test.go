@@ -26,16 +26,16 @@ func TestCallsAreCountedByVerbAndResult(t *testing.T) {
 	measured := func(cfg Config) *Client {
 		cfg.Prefix, cfg.Registerer = f.prefix, registry
 		c, err := New(cfg)
-		f.ok(err)
+		check.OK(f.t, err)
 		return c
 	}
 	c, other := measured(Config{Redis: f.rdb}), measured(Config{Redis: f.rdb})
 	away := measured(Config{Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1}})
 	t.Cleanup(func() { _ = away.Close() })
-	ctx, soon := f.ctx(), In(time.Hour)
+	ctx, soon := f.t.Context(), In(time.Hour)
 	schedule := func(c *Client, r Request) error { _, err := c.Schedule(ctx, r); return err }
-	f.ok(schedule(c, request("a", soon)))
-	f.ok(schedule(other, request("b", soon)))
+	check.OK(f.t, schedule(c, request("a", soon)))
+	check.OK(f.t, schedule(other, request("b", soon)))
 	absent := request("a", soon)
 	absent.IfAbsent = true
 	is(t, schedule(c, absent), task.ErrExists)
@@ -45,11 +45,11 @@ func TestCallsAreCountedByVerbAndResult(t *testing.T) {
 	is(t, c.Cancel(ctx, orders, "none"), task.ErrNotFound)
 	is(t, c.Cancel(ctx, orders, ""), task.ErrInvalid)
 	_, err := c.Reschedule(ctx, orders, "a", soon)
-	f.ok(err)
+	check.OK(f.t, err)
 	_, err = c.Reschedule(ctx, orders, "a", When{})
 	is(t, err, task.ErrInvalid)
 	_, err = c.Get(ctx, orders, "a")
-	f.ok(err)
+	check.OK(f.t, err)
 	_, err = c.Get(ctx, orders, "none")
 	is(t, err, task.ErrNotFound)
 	c.ScheduleMany(ctx, []Request{request("a", soon), request("b", soon)})

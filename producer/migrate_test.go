@@ -25,8 +25,8 @@ func TestAProducerThatSleptThroughAChangeRefreshesByItself(t *testing.T) {
 		requests = append(requests, request(fmt.Sprint("o-", i), In(time.Hour)))
 		want[requests[i].ID] = true
 	}
-	for _, r := range c.ScheduleMany(f.ctx(), requests) {
-		f.ok(r.Err)
+	for _, r := range c.ScheduleMany(f.t.Context(), requests) {
+		check.OK(f.t, r.Err)
 	}
 	slept := f.informed()
 	for _, shards := range []int{5, 3} {
@@ -34,14 +34,14 @@ func TestAProducerThatSleptThroughAChangeRefreshesByItself(t *testing.T) {
 		f.move()
 	}
 	for _, r := range requests[:50] {
-		s, err := slept.Get(f.ctx(), orders, r.ID)
-		f.ok(err)
-		equal(t, "payload", string(s.Payload), string(r.Payload))
+		s, err := slept.Get(f.t.Context(), orders, r.ID)
+		check.OK(f.t, err)
+		check.Equal(t, "payload", string(s.Payload), string(r.Payload))
 	}
 	slept = f.client()
 	slept.routers.Topic(orders).Assume(c.routers.Topic(orders).Known())
-	for _, r := range slept.ScheduleMany(f.ctx(), requests) {
-		f.ok(r.Err)
+	for _, r := range slept.ScheduleMany(f.t.Context(), requests) {
+		check.OK(f.t, r.Err)
 	}
 	f.inPlace(want)
 }
@@ -50,29 +50,29 @@ func TestARemovedTopicIsUnknownToAProducerThatKnewIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c := f.informed()
-	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
+	_, err := c.Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
 	before := c.routers.Topic(orders).Known()
-	done, err := f.Remove(f.ctx(), f.placement())
-	f.ok(err)
-	equal(t, "removed", done, true)
+	done, err := f.Remove(f.t.Context(), f.placement())
+	check.OK(f.t, err)
+	check.Equal(t, "removed", done, true)
 	stale := func() *Client {
 		s := f.client()
 		s.routers.Topic(orders).Assume(before)
 		return s
 	}
-	_, err = stale().Schedule(f.ctx(), request("b", In(time.Hour)))
+	_, err = stale().Schedule(f.t.Context(), request("b", In(time.Hour)))
 	is(t, err, task.ErrUnknownTopic, orders)
-	_, err = stale().Get(f.ctx(), orders, "a")
+	_, err = stale().Get(f.t.Context(), orders, "a")
 	is(t, err, task.ErrUnknownTopic)
-	_, err = stale().Reschedule(f.ctx(), orders, "a", Now())
+	_, err = stale().Reschedule(f.t.Context(), orders, "a", Now())
 	is(t, err, task.ErrUnknownTopic)
-	is(t, stale().Cancel(f.ctx(), orders, "a"), task.ErrUnknownTopic)
+	is(t, stale().Cancel(f.t.Context(), orders, "a"), task.ErrUnknownTopic)
 
-	_, err = f.Ensure(f.ctx(), 3)
-	f.ok(err)
-	_, err = stale().Schedule(f.ctx(), request("b", In(time.Hour)))
-	f.ok(err)
+	_, err = f.Ensure(f.t.Context(), 3)
+	check.OK(f.t, err)
+	_, err = stale().Schedule(f.t.Context(), request("b", In(time.Hour)))
+	check.OK(f.t, err)
 }
 
 func TestATopicWhoseRemovalWasInterruptedIsUnknownOnceItIsFinished(t *testing.T) {
@@ -81,17 +81,17 @@ func TestATopicWhoseRemovalWasInterruptedIsUnknownOnceItIsFinished(t *testing.T)
 	stale := f.informed()
 	gone := f.placement()
 	gone.Epoch, gone.Phase = gone.Epoch+1, shard.Removed
-	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", gone.String()).Err())
-	left, err := f.Placement(f.ctx())
+	check.OK(f.t, f.rdb.HSet(f.t.Context(), f.prefix+":placement:{"+orders+"}", "value", gone.String()).Err())
+	left, err := f.Placement(f.t.Context())
 	is(t, err, task.ErrUnknownTopic)
-	done, err := f.Remove(f.ctx(), left)
-	f.ok(err)
-	equal(t, "removed", done, true)
-	for _, r := range stale.ScheduleMany(f.ctx(), []Request{request("a", Now()), request("b", Now()),
+	done, err := f.Remove(f.t.Context(), left)
+	check.OK(f.t, err)
+	check.Equal(t, "removed", done, true)
+	for _, r := range stale.ScheduleMany(f.t.Context(), []Request{request("a", Now()), request("b", Now()),
 		request("c", Now())}) {
 		is(t, r.Err, task.ErrUnknownTopic, orders)
 	}
-	equal(t, "tasks stored", len(f.stored(0))+len(f.stored(1)), 0)
+	check.Equal(t, "tasks stored", len(f.stored(0))+len(f.stored(1)), 0)
 }
 
 // trips counts the round trips with scripts, and the scripts that Redis refused because
@@ -146,26 +146,26 @@ func scheduleManyInTime(t *testing.T, from, to int, absent bool) bool {
 	}
 	first := request(splitID(p, 0), In(time.Hour))
 	first.IfAbsent = absent
-	f.ok(c.ScheduleMany(f.ctx(), []Request{first})[0].Err) // Redis knows the scripts
-	f.ok(c.Cancel(f.ctx(), orders, first.ID))
+	check.OK(f.t, c.ScheduleMany(f.t.Context(), []Request{first})[0].Err) // Redis knows the scripts
+	check.OK(f.t, c.Cancel(f.t.Context(), orders, first.ID))
 	var counted trips
 	faults.After(f.rdb, counted.count)
-	for _, r := range c.ScheduleMany(f.ctx(), requests) {
-		f.ok(r.Err)
+	for _, r := range c.ScheduleMany(f.t.Context(), requests) {
+		check.OK(f.t, r.Err)
 	}
 	inTime := counted.late.Load() == 0
 	if n := counted.n.Load(); inTime && n > 3 {
 		t.Errorf("%d round trips for %d tasks, want at most 3", n, len(requests))
 	}
 	if absent {
-		for _, r := range c.ScheduleMany(f.ctx(), requests) {
+		for _, r := range c.ScheduleMany(f.t.Context(), requests) {
 			is(t, r.Err, task.ErrExists)
 		}
 	}
 	f.inPlace(want)
 	handled := map[string]bool{}
 	for n := range p.Shards {
-		for _, id := range f.rdb.SMembers(f.ctx(), fmt.Sprintf("%s:handled:{%s:%d}", f.prefix, orders, n)).Val() {
+		for _, id := range f.rdb.SMembers(f.t.Context(), fmt.Sprintf("%s:handled:{%s:%d}", f.prefix, orders, n)).Val() {
 			handled[id] = true
 		}
 	}
@@ -184,17 +184,17 @@ func TestCallsGoOnUnderAPlacementThatRedisLost(t *testing.T) {
 	f := newFleet(t, 2)
 	lost := f.placement()
 	key := f.prefix + ":placement:{" + orders + "}"
-	value, err := f.rdb.HGetAll(f.ctx(), key).Result()
-	f.ok(err)
+	value, err := f.rdb.HGetAll(f.t.Context(), key).Result()
+	check.OK(f.t, err)
 	f.begin(3)
 	f.move()
 	ahead := f.placement()
-	f.ok(f.rdb.Del(f.ctx(), key).Err())
-	f.ok(f.rdb.HSet(f.ctx(), key, value).Err())
-	_, err = f.client().Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
-	equal(t, "placement after the failover", f.placement(), lost)
-	f.ok(f.Restore(f.ctx(), ahead))
+	check.OK(f.t, f.rdb.Del(f.t.Context(), key).Err())
+	check.OK(f.t, f.rdb.HSet(f.t.Context(), key, value).Err())
+	_, err = f.client().Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
+	check.Equal(t, "placement after the failover", f.placement(), lost)
+	check.OK(f.t, f.Restore(f.t.Context(), ahead))
 	f.inPlace(map[string]bool{"a": true})
 }
 
@@ -235,9 +235,9 @@ func TestNothingIsLostOrBroughtBackWhileShardsChange(t *testing.T) {
 	for _, mine := range told {
 		for id, payload := range mine {
 			want[id] = true
-			s, err := f.informed().Get(f.ctx(), orders, id)
-			f.ok(err)
-			equal(t, "payload of "+id, string(s.Payload), payload)
+			s, err := f.informed().Get(f.t.Context(), orders, id)
+			check.OK(f.t, err)
+			check.Equal(t, "payload of "+id, string(s.Payload), payload)
 		}
 	}
 	f.inPlace(want)
@@ -248,22 +248,22 @@ func step(f *fleet, c *Client, mine map[string]string, id string, i int) error {
 	_, there := mine[id]
 	switch rand.IntN(4) {
 	case 0:
-		if err := c.Cancel(f.ctx(), orders, id); (err == nil) != there {
+		if err := c.Cancel(f.t.Context(), orders, id); (err == nil) != there {
 			return fmt.Errorf("cancel %s, there %t: %w", id, there, err)
 		}
 		delete(mine, id)
 	case 1:
-		if _, err := c.Reschedule(f.ctx(), orders, id, In(time.Hour)); (err == nil) != there {
+		if _, err := c.Reschedule(f.t.Context(), orders, id, In(time.Hour)); (err == nil) != there {
 			return fmt.Errorf("reschedule %s, there %t: %w", id, there, err)
 		}
 	case 2:
-		if _, err := c.Get(f.ctx(), orders, id); (err == nil) != there {
+		if _, err := c.Get(f.t.Context(), orders, id); (err == nil) != there {
 			return fmt.Errorf("get %s, there %t: %w", id, there, err)
 		}
 	default:
 		mine[id] = fmt.Sprint(i)
 		r := Request{Topic: orders, ID: id, When: In(time.Hour), Payload: []byte(mine[id])}
-		if _, err := c.Schedule(f.ctx(), r); err != nil {
+		if _, err := c.Schedule(f.t.Context(), r); err != nil {
 			return fmt.Errorf("schedule %s: %w", id, err)
 		}
 	}
@@ -278,14 +278,14 @@ func TestACallThatStoredNothingAnswersNoDueTime(t *testing.T) {
 	p := f.begin(3)
 	id := splitID(p, 0)
 	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MinReplicas: 5})
-	f.ok(err)
-	due, err := c.Reschedule(f.ctx(), orders, id, In(time.Minute))
+	check.OK(f.t, err)
+	due, err := c.Reschedule(f.t.Context(), orders, id, In(time.Minute))
 	is(t, err, task.ErrReplicas, "fence")
-	equal(t, "due of a reschedule", due, time.Time{})
-	due, err = c.Schedule(f.ctx(), request(id, In(time.Minute)))
+	check.Equal(t, "due of a reschedule", due, time.Time{})
+	due, err = c.Schedule(f.t.Context(), request(id, In(time.Minute)))
 	is(t, err, task.ErrReplicas, "fence")
-	equal(t, "due of a schedule", due, time.Time{})
-	_, err = c.Get(f.ctx(), orders, id)
+	check.Equal(t, "due of a schedule", due, time.Time{})
+	_, err = c.Get(f.t.Context(), orders, id)
 	is(t, err, task.ErrNotFound)
 }
 
@@ -299,27 +299,27 @@ func TestTwoPlacementsOfOneEpochAreAnError(t *testing.T) {
 	lost := f.begin(3)
 	other := lost
 	other.Shards = 4
-	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", other.String()).Err())
+	check.OK(f.t, f.rdb.HSet(f.t.Context(), f.prefix+":placement:{"+orders+"}", "value", other.String()).Err())
 	stale := f.client()
 	stale.routers.Topic(orders).Assume(before)
 	for _, c := range []*Client{f.client(), informed, stale} {
 		id := splitID(lost, 0)
-		_, err := c.Schedule(f.ctx(), request(id, In(time.Hour)))
+		_, err := c.Schedule(f.t.Context(), request(id, In(time.Hour)))
 		is(t, err, task.ErrForked, lost.String(), other.String())
-		_, err = c.Reschedule(f.ctx(), orders, id, In(time.Hour))
+		_, err = c.Reschedule(f.t.Context(), orders, id, In(time.Hour))
 		is(t, err, task.ErrForked)
-		is(t, c.Cancel(f.ctx(), orders, id), task.ErrForked)
-		_, err = c.Get(f.ctx(), orders, id)
+		is(t, c.Cancel(f.t.Context(), orders, id), task.ErrForked)
+		_, err = c.Get(f.t.Context(), orders, id)
 		is(t, err, task.ErrForked)
 	}
-	equal(t, "placement", f.placement(), other)
+	check.Equal(t, "placement", f.placement(), other)
 	f.inPlace(map[string]bool{})
 
 	// As docs/operate.md says.
 	fixed := shard.Placement{Epoch: other.Epoch + 1, Shards: 4, Previous: 4, Phase: shard.Migrating}
-	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", fixed.String()).Err())
-	_, err := stale.Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
+	check.OK(f.t, f.rdb.HSet(f.t.Context(), f.prefix+":placement:{"+orders+"}", "value", fixed.String()).Err())
+	_, err := stale.Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
 	f.move()
 	f.inPlace(map[string]bool{"a": true})
 }

@@ -167,9 +167,9 @@ func TestMisuseOfSchedule(t *testing.T) {
 	} {
 		r := request("a", In(time.Hour))
 		row.change(&r)
-		_, err := c.Schedule(f.ctx(), r)
+		_, err := c.Schedule(f.t.Context(), r)
 		misuses[name] = check.Refusal{err, row.want}
-		misuses[name+", in ScheduleMany"] = check.Refusal{c.ScheduleMany(f.ctx(), []Request{r})[0].Err, row.want}
+		misuses[name+", in ScheduleMany"] = check.Refusal{c.ScheduleMany(f.t.Context(), []Request{r})[0].Err, row.want}
 		misuses[name+", in Check"] = check.Refusal{r.Check(task.DefaultMaxPayload, now), row.want}
 	}
 	check.Refusals(t, misuses)
@@ -179,7 +179,7 @@ func TestMisuseOfSchedule(t *testing.T) {
 		"no JSON": {r.SetJSON(math.NaN()), "encode the payload: json: unsupported value: NaN"},
 		"a func":  {r.SetJSON(func() {}), "encode the payload: json: unsupported type: func()"},
 	})
-	equal(t, "the payload after SetJSON failed", string(r.Payload), "payload of a")
+	check.Equal(t, "the payload after SetJSON failed", string(r.Payload), "payload of a")
 }
 
 // TestMisuseOfCalls: an error names the task. If a call comes at the wrong time, it also
@@ -188,14 +188,14 @@ func TestMisuseOfCalls(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	c := f.client()
-	ctx := f.ctx()
+	ctx := f.t.Context()
 	over, end := context.WithCancel(ctx)
 	end()
 	closed, err := New(Config{Options: fixture.Options(f.addr), Prefix: f.prefix})
-	f.ok(err)
-	f.ok(closed.Close())
+	check.OK(f.t, err)
+	check.OK(f.t, closed.Close())
 	second := func(_ time.Time, err error) error { return err }
-	f.ok(second(c.Schedule(ctx, request("there", In(time.Hour)))))
+	check.OK(f.t, second(c.Schedule(ctx, request("there", In(time.Hour)))))
 	absent := request("there", In(time.Hour))
 	absent.IfAbsent = true
 	got := func(_ Stored, err error) error { return err }
@@ -274,13 +274,13 @@ func TestMisuseOfRedis(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	c := f.informed()
-	f.ok(f.rdb.Set(f.ctx(), f.prefix+":due:{orders:0}", "mine", 0).Err())
-	_, scheduled := c.Schedule(f.ctx(), request("a", Now()))
-	many := c.ScheduleMany(f.ctx(), []Request{request("a", Now())})
+	check.OK(f.t, f.rdb.Set(f.t.Context(), f.prefix+":due:{orders:0}", "mine", 0).Err())
+	_, scheduled := c.Schedule(f.t.Context(), request("a", Now()))
+	many := c.ScheduleMany(f.t.Context(), []Request{request("a", Now())})
 	const put = "put to shard 0 of topic orders: WRONGTYPE "
 	for _, row := range []check.Refusal{
 		{scheduled, put}, {many[0].Err, put},
-		{c.Cancel(f.ctx(), orders, "a"), `topic orders, ID "a": delete from shard 0 of topic orders: WRONGTYPE `},
+		{c.Cancel(f.t.Context(), orders, "a"), `topic orders, ID "a": delete from shard 0 of topic orders: WRONGTYPE `},
 	} {
 		const advice = ": another program writes under this prefix of this Redis; give it another"
 		got := fmt.Sprint(row.Err)

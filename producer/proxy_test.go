@@ -202,10 +202,10 @@ func (f *fleet) behind() (*proxy, *Client) {
 	c, err := New(Config{Prefix: f.prefix, Options: &redis.UniversalOptions{
 		Addrs: []string{p.addr}, DialTimeout: check.Hang, ReadTimeout: check.Hang, PoolSize: 2,
 	}})
-	f.ok(err)
-	f.t.Cleanup(func() { f.ok(c.Close()) })
-	_, err = c.Schedule(f.ctx(), request("nothing", In(time.Hour)))
-	f.ok(err)
-	f.ok(c.Cancel(f.ctx(), orders, "nothing"))
+	check.OK(f.t, err)
+	f.t.Cleanup(func() { check.OK(f.t, c.Close()) })
+	_, err = c.Schedule(f.t.Context(), request("nothing", In(time.Hour)))
+	check.OK(f.t, err)
+	check.OK(f.t, c.Cancel(f.t.Context(), orders, "nothing"))
 	return p, c
 }

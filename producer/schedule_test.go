@@ -24,20 +24,20 @@ func TestAScheduledTaskIsReadBackAsItWent(t *testing.T) {
 		ContentType: "application/json", Headers: map[string]string{"traceparent": "00-ab-cd-01", "k": ""},
 	}
 	before := f.now()
-	due, err := c.Schedule(f.ctx(), r)
-	f.ok(err)
+	due, err := c.Schedule(f.t.Context(), r)
+	check.OK(f.t, err)
 	after := f.now()
-	equal(t, "due", due, at)
-	s, err := c.Get(f.ctx(), orders, "o-1")
-	f.ok(err)
-	equal(t, "state", s.State, task.Waiting)
-	equal(t, "due", s.Due, at)
-	equal(t, "next attempt", s.NextAttempt, at)
-	equal(t, "attempt", s.Attempt, 1)
-	equal(t, "payload", string(s.Payload), string(r.Payload))
-	equal(t, "content type", s.ContentType, "application/json")
-	equal(t, "headers", fmt.Sprint(s.Headers), fmt.Sprint(r.Headers))
-	equal(t, "topic and ID", s.Topic+" "+s.ID, "orders o-1")
+	check.Equal(t, "due", due, at)
+	s, err := c.Get(f.t.Context(), orders, "o-1")
+	check.OK(f.t, err)
+	check.Equal(t, "state", s.State, task.Waiting)
+	check.Equal(t, "due", s.Due, at)
+	check.Equal(t, "next attempt", s.NextAttempt, at)
+	check.Equal(t, "attempt", s.Attempt, 1)
+	check.Equal(t, "payload", string(s.Payload), string(r.Payload))
+	check.Equal(t, "content type", s.ContentType, "application/json")
+	check.Equal(t, "headers", fmt.Sprint(s.Headers), fmt.Sprint(r.Headers))
+	check.Equal(t, "topic and ID", s.Topic+" "+s.ID, "orders o-1")
 	if scheduled := s.Scheduled.UnixMilli(); scheduled < before || scheduled > after {
 		t.Errorf("scheduled at %d, want between %d and %d", scheduled, before, after)
 	}
@@ -53,18 +53,18 @@ func TestIDsOfAnyCharactersAreKeptApart(t *testing.T) {
 	}
 	want := map[string]bool{}
 	for _, id := range ids {
-		_, err := c.Schedule(f.ctx(), request(id, In(time.Hour)))
-		f.ok(err)
+		_, err := c.Schedule(f.t.Context(), request(id, In(time.Hour)))
+		check.OK(f.t, err)
 		want[id] = true
 	}
 	f.inPlace(want)
 	for _, id := range ids {
-		s, err := c.Get(f.ctx(), orders, id)
-		f.ok(err)
-		equal(t, "payload", string(s.Payload), "payload of "+id)
-		_, err = c.Reschedule(f.ctx(), orders, id, In(2*time.Hour))
-		f.ok(err)
-		f.ok(c.Cancel(f.ctx(), orders, id))
+		s, err := c.Get(f.t.Context(), orders, id)
+		check.OK(f.t, err)
+		check.Equal(t, "payload", string(s.Payload), "payload of "+id)
+		_, err = c.Reschedule(f.t.Context(), orders, id, In(2*time.Hour))
+		check.OK(f.t, err)
+		check.OK(f.t, c.Cancel(f.t.Context(), orders, id))
 	}
 	f.inPlace(nil)
 }
@@ -72,36 +72,36 @@ func TestIDsOfAnyCharactersAreKeptApart(t *testing.T) {
 func TestTheSameIDInAnotherTopicIsAnotherTask(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
-	_, err := f.store.Topic("other").Ensure(f.ctx(), 2)
-	f.ok(err)
+	_, err := f.store.Topic("other").Ensure(f.t.Context(), 2)
+	check.OK(f.t, err)
 	c := f.client()
-	results := c.ScheduleMany(f.ctx(), []Request{
+	results := c.ScheduleMany(f.t.Context(), []Request{
 		{Topic: orders, ID: "a", When: In(time.Hour), Payload: []byte("1")},
 		{Topic: "other", ID: "a", When: In(time.Hour), Payload: []byte("2")},
 	})
 	for _, r := range results {
-		f.ok(r.Err)
+		check.OK(f.t, r.Err)
 	}
-	f.ok(c.Cancel(f.ctx(), orders, "a"))
-	s, err := c.Get(f.ctx(), "other", "a")
-	f.ok(err)
-	equal(t, "payload", string(s.Payload), "2")
+	check.OK(f.t, c.Cancel(f.t.Context(), orders, "a"))
+	s, err := c.Get(f.t.Context(), "other", "a")
+	check.OK(f.t, err)
+	check.Equal(t, "payload", string(s.Payload), "2")
 }
 
 func TestSchedulingAPendingIDReplacesIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 4)
 	c := f.client()
-	_, err := c.Schedule(f.ctx(), request("a", Now()))
-	f.ok(err)
-	equal(t, "claimed", len(f.claimAll()), 1)
-	due, err := c.Schedule(f.ctx(), Request{Topic: orders, ID: "a", When: In(time.Hour), Payload: []byte("second")})
-	f.ok(err)
-	s, err := c.Get(f.ctx(), orders, "a")
-	f.ok(err)
-	equal(t, "state", s.State, task.Waiting)
-	equal(t, "due", s.Due, due)
-	equal(t, "payload", string(s.Payload), "second")
+	_, err := c.Schedule(f.t.Context(), request("a", Now()))
+	check.OK(f.t, err)
+	check.Equal(t, "claimed", len(f.claimAll()), 1)
+	due, err := c.Schedule(f.t.Context(), Request{Topic: orders, ID: "a", When: In(time.Hour), Payload: []byte("second")})
+	check.OK(f.t, err)
+	s, err := c.Get(f.t.Context(), orders, "a")
+	check.OK(f.t, err)
+	check.Equal(t, "state", s.State, task.Waiting)
+	check.Equal(t, "due", s.Due, due)
+	check.Equal(t, "payload", string(s.Payload), "second")
 }
 
 func TestIfAbsentRefusesAPendingID(t *testing.T) {
@@ -110,16 +110,16 @@ func TestIfAbsentRefusesAPendingID(t *testing.T) {
 	c := f.client()
 	r := request("a", In(time.Hour))
 	r.IfAbsent = true
-	due, err := c.Schedule(f.ctx(), r)
-	f.ok(err)
-	_, err = c.Schedule(f.ctx(), r)
+	due, err := c.Schedule(f.t.Context(), r)
+	check.OK(f.t, err)
+	_, err = c.Schedule(f.t.Context(), r)
 	is(t, err, task.ErrExists, "orders", `"a"`)
-	s, err := c.Get(f.ctx(), orders, "a")
-	f.ok(err)
-	equal(t, "due", s.Due, due)
-	f.ok(c.Cancel(f.ctx(), orders, "a"))
-	_, err = c.Schedule(f.ctx(), r)
-	f.ok(err)
+	s, err := c.Get(f.t.Context(), orders, "a")
+	check.OK(f.t, err)
+	check.Equal(t, "due", s.Due, due)
+	check.OK(f.t, c.Cancel(f.t.Context(), orders, "a"))
+	_, err = c.Schedule(f.t.Context(), r)
+	check.OK(f.t, err)
 }
 
 func TestOfTwoRequestsForOneIDTheLaterWins(t *testing.T) {
@@ -135,14 +135,14 @@ func TestOfTwoRequestsForOneIDTheLaterWins(t *testing.T) {
 	}
 	absent := request("o-0", In(time.Hour))
 	absent.IfAbsent = true
-	results := f.client().ScheduleMany(f.ctx(), append(requests, absent))
+	results := f.client().ScheduleMany(f.t.Context(), append(requests, absent))
 	is(t, results[150].Err, task.ErrExists)
 	for i := range 50 {
-		s, err := f.client().Get(f.ctx(), orders, fmt.Sprint("o-", i))
-		f.ok(err)
-		equal(t, "payload", string(s.Payload), "2")
-		equal(t, "due", s.Due, results[100+i].Due)
-		f.ok(results[i].Err)
+		s, err := f.client().Get(f.t.Context(), orders, fmt.Sprint("o-", i))
+		check.OK(f.t, err)
+		check.Equal(t, "payload", string(s.Payload), "2")
+		check.Equal(t, "due", s.Due, results[100+i].Due)
+		check.OK(f.t, results[i].Err)
 	}
 }
 
@@ -150,8 +150,8 @@ func TestManyRequestsEachSucceedOrFailAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 4)
 	c := f.client()
-	_, err := c.Schedule(f.ctx(), request("there", In(time.Hour)))
-	f.ok(err)
+	_, err := c.Schedule(f.t.Context(), request("there", In(time.Hour)))
+	check.OK(f.t, err)
 	absent := request("there", In(time.Hour))
 	absent.IfAbsent = true
 	requests := []Request{
@@ -164,7 +164,7 @@ func TestManyRequestsEachSucceedOrFailAlone(t *testing.T) {
 		request("good-3", In(-time.Hour)),
 		{Topic: "bad topic", ID: "a"},
 	}
-	results := c.ScheduleMany(f.ctx(), requests)
+	results := c.ScheduleMany(f.t.Context(), requests)
 	kinds := []error{nil, task.ErrInvalid, task.ErrUnknownTopic, task.ErrExists, task.ErrInvalid, task.ErrInvalid, nil,
 		task.ErrInvalid}
 	for i, kind := range kinds {
@@ -187,22 +187,22 @@ func TestMoreTasksThanOneScriptTakesAreAllStored(t *testing.T) {
 		requests[i] = request(fmt.Sprint("o-", i), In(time.Hour))
 		want[requests[i].ID] = true
 	}
-	for i, r := range f.client().ScheduleMany(f.ctx(), requests) {
+	for i, r := range f.client().ScheduleMany(f.t.Context(), requests) {
 		if r.Err != nil || r.Due.IsZero() {
 			t.Fatalf("request %d: %v", i, r)
 		}
 	}
 	f.inPlace(want)
-	equal(t, "results of nothing", len(f.client().ScheduleMany(f.ctx(), nil)), 0)
+	check.Equal(t, "results of nothing", len(f.client().ScheduleMany(f.t.Context(), nil)), 0)
 }
 
 func TestPayloadsKeepTheConfiguredLimit(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	small, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MaxPayload: 10})
-	f.ok(err)
+	check.OK(f.t, err)
 	large, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MaxPayload: task.MaxMaxPayload})
-	f.ok(err)
+	check.OK(f.t, err)
 	for _, v := range []struct {
 		c    *Client
 		size int
@@ -216,17 +216,18 @@ func TestPayloadsKeepTheConfiguredLimit(t *testing.T) {
 		{large, task.MaxMaxPayload, nil},
 	} {
 		id := fmt.Sprint(v.size)
-		_, err := v.c.Schedule(f.ctx(), Request{Topic: orders, ID: id, When: In(time.Hour), Payload: make([]byte, v.size)})
+		_, err := v.c.Schedule(f.t.Context(), Request{Topic: orders, ID: id, When: In(time.Hour), Payload: make([]byte,
+			v.size)})
 		if !errors.Is(err, v.kind) {
 			t.Fatalf("payload of %d bytes: got %v, want %v", v.size, err, v.kind)
 		}
-		s, err := v.c.Get(f.ctx(), orders, id)
+		s, err := v.c.Get(f.t.Context(), orders, id)
 		if v.kind != nil {
 			is(t, err, task.ErrNotFound)
 			continue
 		}
-		f.ok(err)
-		equal(t, "payload", len(s.Payload), v.size)
+		check.OK(f.t, err)
+		check.Equal(t, "payload", len(s.Payload), v.size)
 	}
 }
 
@@ -234,17 +235,17 @@ func TestATopicThatNoScannerServesIsUnknown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c := f.client()
-	_, err := c.Schedule(f.ctx(), Request{Topic: "unknown", ID: "a", When: Now()})
+	_, err := c.Schedule(f.t.Context(), Request{Topic: "unknown", ID: "a", When: Now()})
 	is(t, err, task.ErrUnknownTopic, "unknown")
-	is(t, c.Cancel(f.ctx(), "unknown", "a"), task.ErrUnknownTopic)
-	_, err = c.Get(f.ctx(), "unknown", "a")
+	is(t, c.Cancel(f.t.Context(), "unknown", "a"), task.ErrUnknownTopic)
+	_, err = c.Get(f.t.Context(), "unknown", "a")
 	is(t, err, task.ErrUnknownTopic)
-	_, err = c.Reschedule(f.ctx(), "unknown", "a", Now())
+	_, err = c.Reschedule(f.t.Context(), "unknown", "a", Now())
 	is(t, err, task.ErrUnknownTopic)
-	_, err = f.store.Topic("unknown").Ensure(f.ctx(), 2)
-	f.ok(err)
-	_, err = c.Schedule(f.ctx(), Request{Topic: "unknown", ID: "a", When: Now()})
-	f.ok(err)
+	_, err = f.store.Topic("unknown").Ensure(f.t.Context(), 2)
+	check.OK(f.t, err)
+	_, err = c.Schedule(f.t.Context(), Request{Topic: "unknown", ID: "a", When: Now()})
+	check.OK(f.t, err)
 }
 
 func TestEveryCallChecksTopicAndID(t *testing.T) {
@@ -253,15 +254,15 @@ func TestEveryCallChecksTopicAndID(t *testing.T) {
 	c := f.client()
 	for _, v := range [][2]string{{"", "a"}, {"my orders", "a"}, {orders, ""}, {orders, strings.Repeat("x", 256)},
 		{orders, "\xff"}} {
-		_, err := c.Schedule(f.ctx(), Request{Topic: v[0], ID: v[1], When: Now()})
+		_, err := c.Schedule(f.t.Context(), Request{Topic: v[0], ID: v[1], When: Now()})
 		is(t, err, task.ErrInvalid)
-		_, err = c.Reschedule(f.ctx(), v[0], v[1], Now())
+		_, err = c.Reschedule(f.t.Context(), v[0], v[1], Now())
 		is(t, err, task.ErrInvalid)
-		_, err = c.Get(f.ctx(), v[0], v[1])
+		_, err = c.Get(f.t.Context(), v[0], v[1])
 		is(t, err, task.ErrInvalid)
-		is(t, c.Cancel(f.ctx(), v[0], v[1]), task.ErrInvalid)
+		is(t, c.Cancel(f.t.Context(), v[0], v[1]), task.ErrInvalid)
 	}
-	_, err := c.Reschedule(f.ctx(), orders, "a", At(time.Now().AddDate(101, 0, 0)))
+	_, err := c.Reschedule(f.t.Context(), orders, "a", At(time.Now().AddDate(101, 0, 0)))
 	is(t, err, task.ErrInvalid, "due")
 	f.inPlace(nil)
 }
@@ -295,14 +296,14 @@ func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
 func TestCloseLeavesTheCallersRedisOpen(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
-	f.ok(f.client().Close())
-	f.ok(f.rdb.Ping(f.ctx()).Err())
+	check.OK(f.t, f.client().Close())
+	check.OK(f.t, f.rdb.Ping(f.t.Context()).Err())
 	own, err := New(Config{Options: servertest.RedisOptions(f.addr), Prefix: f.prefix})
-	f.ok(err)
-	_, err = own.Schedule(f.ctx(), request("a", In(time.Hour)))
-	f.ok(err)
-	f.ok(own.Close())
-	if _, err := own.Get(f.ctx(), orders, "a"); err == nil {
+	check.OK(f.t, err)
+	_, err = own.Schedule(f.t.Context(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
+	check.OK(f.t, own.Close())
+	if _, err := own.Get(f.t.Context(), orders, "a"); err == nil {
 		t.Error("a closed client still works")
 	}
 }
@@ -311,18 +312,18 @@ func TestASchedulingThatTooFewReplicasHaveSaysSo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MinReplicas: 5})
-	f.ok(err)
-	due, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
+	check.OK(f.t, err)
+	due, err := c.Schedule(f.t.Context(), request("a", In(time.Hour)))
 	is(t, err, task.ErrReplicas, "of 5 replicas have the change", "if the master fails now")
-	s, err := c.Get(f.ctx(), orders, "a")
-	f.ok(err)
-	equal(t, "due", s.Due, due)
-	due, err = c.Reschedule(f.ctx(), orders, "a", In(time.Minute))
+	s, err := c.Get(f.t.Context(), orders, "a")
+	check.OK(f.t, err)
+	check.Equal(t, "due", s.Due, due)
+	due, err = c.Reschedule(f.t.Context(), orders, "a", In(time.Minute))
 	is(t, err, task.ErrReplicas, "of 5 replicas have the change")
-	s, err = c.Get(f.ctx(), orders, "a")
-	f.ok(err)
-	equal(t, "due", s.Due, due)
-	is(t, c.Cancel(f.ctx(), orders, "a"), task.ErrReplicas, "of 5 replicas have the change")
+	s, err = c.Get(f.t.Context(), orders, "a")
+	check.OK(f.t, err)
+	check.Equal(t, "due", s.Due, due)
+	is(t, c.Cancel(f.t.Context(), orders, "a"), task.ErrReplicas, "of 5 replicas have the change")
 	if _, err := New(Config{Redis: f.rdb, MinReplicas: 11}); err == nil {
 		t.Error("11 replicas are accepted")
 	}

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/duefleet/duefleet/internal/tracing"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/collector"
 )
 
@@ -19,15 +20,15 @@ func (f *fleet) recorded() (*Client, *tracetest.SpanRecorder) {
 	f.t.Helper()
 	provider, recorder := collector.Recorder()
 	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, TracerProvider: provider})
-	f.ok(err)
+	check.OK(f.t, err)
 	return c, recorder
 }
 
 // named returns the span context that the stored headers of a task name.
 func (f *fleet) named(c *Client, id string) trace.SpanContext {
 	f.t.Helper()
-	s, err := c.Get(f.ctx(), orders, id)
-	f.ok(err)
+	s, err := c.Get(f.t.Context(), orders, id)
+	check.OK(f.t, err)
 	return trace.SpanContextFromContext(tracing.Named(context.Background(), s.Headers))
 }
 
@@ -37,17 +38,17 @@ func TestScheduleMakesASpanThatTheTaskNames(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c, recorder := f.recorded()
-	_, err := c.Schedule(inSpan(f.ctx(), t), Request{Topic: orders, ID: "a", When: In(time.Hour)})
-	f.ok(err)
+	_, err := c.Schedule(inSpan(f.t.Context(), t), Request{Topic: orders, ID: "a", When: In(time.Hour)})
+	check.OK(f.t, err)
 	spans := recorder.Ended()
-	equal(t, "spans", len(spans), 1)
+	check.Equal(t, "spans", len(spans), 1)
 	s := spans[0]
-	equal(t, "name", s.Name(), "schedule orders")
-	equal(t, "kind", s.SpanKind(), trace.SpanKindProducer)
-	equal(t, "parent", s.Parent().SpanID(), trace.SpanID{1, 2, 3, 4, 5, 6, 7, 8})
-	equal(t, "status", s.Status().Code, codes.Unset)
-	equal(t, "span in the headers", f.named(c, "a").SpanID(), s.SpanContext().SpanID())
-	equal(t, "trace in the headers", f.named(c, "a").TraceID(), s.Parent().TraceID())
+	check.Equal(t, "name", s.Name(), "schedule orders")
+	check.Equal(t, "kind", s.SpanKind(), trace.SpanKindProducer)
+	check.Equal(t, "parent", s.Parent().SpanID(), trace.SpanID{1, 2, 3, 4, 5, 6, 7, 8})
+	check.Equal(t, "status", s.Status().Code, codes.Unset)
+	check.Equal(t, "span in the headers", f.named(c, "a").SpanID(), s.SpanContext().SpanID())
+	check.Equal(t, "trace in the headers", f.named(c, "a").TraceID(), s.Parent().TraceID())
 	collector.CheckAttributes(t, "a", s, map[string]string{"messaging.system": "duefleet",
 		"messaging.operation.name": "schedule", "messaging.operation.type": "send",
 		"messaging.destination.name": orders, "messaging.message.id": "a"})
@@ -70,11 +71,11 @@ func TestASpanHasTheOutcomeOfItsCall(t *testing.T) {
 		{Request{ID: "", When: In(time.Hour)}, codes.Error, "invalid", ""},
 	} {
 		row.r.Topic = orders
-		_, _ = c.Schedule(f.ctx(), row.r)
+		_, _ = c.Schedule(f.t.Context(), row.r)
 		s := recorder.Ended()[len(recorder.Ended())-1]
-		equal(t, "status", s.Status().Code, row.code)
-		equal(t, "error.type", collector.Attributes(s)["error.type"], row.failed)
-		equal(t, "outcome", collector.Attributes(s)["duefleet.outcome"], row.ended)
+		check.Equal(t, "status", s.Status().Code, row.code)
+		check.Equal(t, "error.type", collector.Attributes(s)["error.type"], row.failed)
+		check.Equal(t, "outcome", collector.Attributes(s)["duefleet.outcome"], row.ended)
 	}
 }
 
@@ -84,7 +85,7 @@ func TestTasksOfOneCallShareItsSpan(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c, recorder := f.recorded()
-	results := c.ScheduleMany(f.ctx(), []Request{
+	results := c.ScheduleMany(f.t.Context(), []Request{
 		{Topic: orders, ID: "a", When: In(time.Hour)},
 		{Topic: orders, ID: "b", When: In(time.Hour)},
 		{Topic: orders, ID: "own", When: In(time.Hour), Headers: map[string]string{"traceparent": parentOfTest}},
@@ -94,18 +95,18 @@ func TestTasksOfOneCallShareItsSpan(t *testing.T) {
 		t.Fatal(results[i].Err)
 	}
 	spans := recorder.Ended()
-	equal(t, "spans", len(spans), 1)
+	check.Equal(t, "spans", len(spans), 1)
 	s := spans[0]
-	equal(t, "name", s.Name(), "schedule orders")
-	equal(t, "tasks", collector.Attributes(s)["messaging.batch.message_count"], "4")
-	equal(t, "error.type", collector.Attributes(s)["error.type"], "invalid")
+	check.Equal(t, "name", s.Name(), "schedule orders")
+	check.Equal(t, "tasks", collector.Attributes(s)["messaging.batch.message_count"], "4")
+	check.Equal(t, "error.type", collector.Attributes(s)["error.type"], "invalid")
 	for _, id := range []string{"a", "b"} {
-		equal(t, "span of "+id, f.named(c, id).SpanID(), s.SpanContext().SpanID())
+		check.Equal(t, "span of "+id, f.named(c, id).SpanID(), s.SpanContext().SpanID())
 	}
 	own := f.named(c, "own").SpanID()
-	equal(t, "own span", own, trace.SpanID{1, 2, 3, 4, 5, 6, 7, 8})
-	equal(t, "links", len(s.Links()), 1)
-	equal(t, "link", s.Links()[0].SpanContext.SpanID(), own)
+	check.Equal(t, "own span", own, trace.SpanID{1, 2, 3, 4, 5, 6, 7, 8})
+	check.Equal(t, "links", len(s.Links()), 1)
+	check.Equal(t, "link", s.Links()[0].SpanContext.SpanID(), own)
 }
 
 // TestASpanOfSeveralTopicsNamesNone, because its name would be wrong for some tasks.
@@ -113,10 +114,10 @@ func TestASpanOfSeveralTopicsNamesNone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c, recorder := f.recorded()
-	c.ScheduleMany(f.ctx(), []Request{{Topic: orders, ID: "a", When: Now()}, {Topic: "bills", ID: "a", When: Now()}})
+	c.ScheduleMany(f.t.Context(), []Request{{Topic: orders, ID: "a", When: Now()}, {Topic: "bills", ID: "a", When: Now()}})
 	s := recorder.Ended()[0]
-	equal(t, "name", s.Name(), "schedule")
-	equal(t, "topic", collector.Attributes(s)["messaging.destination.name"], "")
+	check.Equal(t, "name", s.Name(), "schedule")
+	check.Equal(t, "topic", collector.Attributes(s)["messaging.destination.name"], "")
 }
 
 // TestAnUnsampledCallerMakesNoSpan, and the task says so, so that nothing else makes one.
@@ -124,13 +125,13 @@ func TestAnUnsampledCallerMakesNoSpan(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c, recorder := f.recorded()
-	unsampled := trace.SpanContextFromContext(inSpan(f.ctx(), t)).WithTraceFlags(0)
-	_, err := c.Schedule(trace.ContextWithSpanContext(f.ctx(), unsampled),
+	unsampled := trace.SpanContextFromContext(inSpan(f.t.Context(), t)).WithTraceFlags(0)
+	_, err := c.Schedule(trace.ContextWithSpanContext(f.t.Context(), unsampled),
 		Request{Topic: orders, ID: "a", When: In(time.Hour)})
-	f.ok(err)
-	equal(t, "spans", len(recorder.Ended()), 0)
-	equal(t, "trace in the headers", f.named(c, "a").TraceID(), unsampled.TraceID())
-	equal(t, "sampled", f.named(c, "a").IsSampled(), false)
+	check.OK(f.t, err)
+	check.Equal(t, "spans", len(recorder.Ended()), 0)
+	check.Equal(t, "trace in the headers", f.named(c, "a").TraceID(), unsampled.TraceID())
+	check.Equal(t, "sampled", f.named(c, "a").IsSampled(), false)
 }
 
 // TestWithoutAProviderNoSpanIsStarted, and nothing is allocated. It isn't parallel, because

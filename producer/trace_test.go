@@ -67,9 +67,9 @@ func TestATaskGetsTheTraceOfItsCall(t *testing.T) {
 		r := Request{Topic: orders, ID: name, When: In(time.Hour), Headers: row.headers}
 		second := r
 		second.ID += " of many"
-		_, err := c.Schedule(inSpan(f.ctx(), t), r)
-		f.ok(err)
-		f.ok(c.ScheduleMany(inSpan(f.ctx(), t), []Request{second})[0].Err)
+		_, err := c.Schedule(inSpan(f.t.Context(), t), r)
+		check.OK(f.t, err)
+		check.OK(f.t, c.ScheduleMany(inSpan(f.t.Context(), t), []Request{second})[0].Err)
 		want := map[string]string{}
 		maps.Copy(want, row.headers)
 		for k, v := range map[string]string{"traceparent": row.parent, "tracestate": row.state} {
@@ -78,8 +78,8 @@ func TestATaskGetsTheTraceOfItsCall(t *testing.T) {
 			}
 		}
 		for _, id := range []string{r.ID, second.ID} {
-			s, err := c.Get(f.ctx(), orders, id)
-			f.ok(err)
+			s, err := c.Get(f.t.Context(), orders, id)
+			check.OK(f.t, err)
 			if !maps.Equal(s.Headers, want) {
 				t.Errorf("%s: got %.200s, want %.200s", id, fmt.Sprint(s.Headers), fmt.Sprint(want))
 			}

@@ -86,20 +86,20 @@ func TestAnErrorSaysWhetherTheCallMayHaveBeenCarriedOut(t *testing.T) {
 					options.ConnMaxIdleTime = 1 // no call is written to a connection whose server is gone
 				}
 				c, err := New(Config{Prefix: f.prefix, Options: options})
-				f.ok(err)
+				check.OK(f.t, err)
 				t.Cleanup(func() { _ = c.Close() })
-				_, err = c.Schedule(f.ctx(), request("there", In(time.Hour)))
-				f.ok(err)
-				f.ok(call(f.ctx(), c)) // Redis knows its scripts
-				_, err = c.Schedule(f.ctx(), request("there", In(time.Hour)))
-				f.ok(err)
+				_, err = c.Schedule(f.t.Context(), request("there", In(time.Hour)))
+				check.OK(f.t, err)
+				check.OK(f.t, call(f.t.Context(), c)) // Redis knows its scripts
+				_, err = c.Schedule(f.t.Context(), request("there", In(time.Hour)))
+				check.OK(f.t, err)
 				want, not := task.ErrUnavailable, task.ErrUncertain
 				if lost {
 					want, not = not, want
 				}
 				w.lose.Store(lost)
 				w.away.Store(!lost)
-				err = call(f.ctx(), c)
+				err = call(f.t.Context(), c)
 				if !errors.Is(err, want) || errors.Is(err, not) {
 					t.Errorf("answer lost %v: got %v, want %v", lost, err, want)
 				}

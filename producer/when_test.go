@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // misusedTimes are due times that are forgotten or in the wrong unit, and their errors.
@@ -49,16 +50,16 @@ func TestAForgottenTimeIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	c := f.client()
-	_, err := c.Schedule(f.ctx(), request("there", In(time.Hour)))
-	f.ok(err)
+	_, err := c.Schedule(f.t.Context(), request("there", In(time.Hour)))
+	check.OK(f.t, err)
 	for name, row := range misusedTimes() {
 		t.Run(name, func(t *testing.T) {
 			r := request("a", row.when)
-			_, scheduled := c.Schedule(f.ctx(), r)
-			_, moved := c.Reschedule(f.ctx(), orders, "there", row.when)
+			_, scheduled := c.Schedule(f.t.Context(), r)
+			_, moved := c.Reschedule(f.t.Context(), orders, "there", row.when)
 			for call, err := range map[string]error{
 				"Check": r.Check(task.DefaultMaxPayload, time.Now()), "Schedule": scheduled,
-				"ScheduleMany": c.ScheduleMany(f.ctx(), []Request{r})[0].Err, "Reschedule": moved,
+				"ScheduleMany": c.ScheduleMany(f.t.Context(), []Request{r})[0].Err, "Reschedule": moved,
 			} {
 				var rule *task.RuleError
 				if !errors.As(err, &rule) || rule.Field != "due" || !strings.HasPrefix(err.Error(), row.want) {
@@ -68,8 +69,8 @@ func TestAForgottenTimeIsRefused(t *testing.T) {
 		})
 	}
 	f.inPlace(map[string]bool{"there": true})
-	s, err := c.Get(f.ctx(), orders, "there")
-	f.ok(err)
+	s, err := c.Get(f.t.Context(), orders, "there")
+	check.OK(f.t, err)
 	if left := s.Due.UnixMilli() - f.now(); left < time.Hour.Milliseconds()/2 {
 		t.Errorf("the task that was there is due in %d ms", left)
 	}
@@ -83,8 +84,8 @@ func TestAHundredYearsAre36525Days(t *testing.T) {
 	c := f.client()
 	const limit = 36525 * 24 * time.Hour
 	before := f.now()
-	due, err := c.Schedule(f.ctx(), request("a", In(limit)))
-	f.ok(err)
+	due, err := c.Schedule(f.t.Context(), request("a", In(limit)))
+	check.OK(f.t, err)
 	if ahead := due.UnixMilli() - before; ahead < limit.Milliseconds() {
 		t.Errorf("due %d ms ahead, want %d", ahead, limit.Milliseconds())
 	}
@@ -110,8 +111,8 @@ func TestThePastIsNow(t *testing.T) {
 		"1971":               At(time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)),
 	} {
 		before := f.now()
-		due, err := c.Schedule(f.ctx(), request(name, when))
-		f.ok(err)
+		due, err := c.Schedule(f.t.Context(), request(name, when))
+		check.OK(f.t, err)
 		if due.UnixMilli() < before || due.UnixMilli() > f.now() {
 			t.Errorf("%s: due %v", name, due)
 		}

@@ -106,7 +106,7 @@ func TestACallThatAHookEndsHasAnError(t *testing.T) {
 			t.Cleanup(func() { _ = rdb.Close() })
 			faults.Around(rdb, func(context.Context, faults.Request) error { ends(); return nil })
 			c, err := New(Config{Redis: rdb, Prefix: f.prefix})
-			f.ok(err)
+			check.OK(f.t, err)
 			ended := make(chan any, 1)
 			go func() {
 				defer func() {
@@ -120,7 +120,7 @@ func TestACallThatAHookEndsHasAnError(t *testing.T) {
 			case error:
 				is(t, got, errUnanswered)
 			default:
-				equal(t, "panic", got, any("from a hook"))
+				check.Equal(t, "panic", got, any("from a hook"))
 			}
 		})
 	}

@@ -127,15 +127,8 @@ func (c *sandbox) addTopic(topic string) {
 	}
 }
 
-// now returns Redis's time in ms.
-func (c *sandbox) now() int64 {
-	c.t.Helper()
-	now, err := c.rdb.Time(c.t.Context()).Result()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return now.UnixMilli()
-}
+// now returns Redis\'s time in ms.
+func (c *sandbox) now() int64 { return servertest.RedisNow(c.t, c.rdb).UnixMilli() }
 
 // args adds the address and the prefix of Redis.
 func (c *sandbox) args(args ...string) []string {

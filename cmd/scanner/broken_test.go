@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,21 +9,16 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 )
 
 // consul returns a client of the operator's Consul, and the prefix of the fleet's keys.
 func (o *operator) consul() (client *api.Client, prefix string) {
 	o.t.Helper()
 	cfg, err := config.LoadConnections(o.config, nil)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	client, err = api.NewClient(&api.Config{Address: cfg.Consul.Addr,
-		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	return client, cfg.Consul.Prefix
+	check.OK(o.t, err)
+	return fixture.Consul(o.t, cfg.Consul.Addr), cfg.Consul.Prefix
 }
 
 // puts writes documents as another client of Consul can, and returns a function that

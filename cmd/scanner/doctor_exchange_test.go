@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -16,8 +17,8 @@ func TestDoctorNamesAnotherTypeOfADeclaredExchange(t *testing.T) {
 	o, url := newBrokerOperator(t)
 	o.puts(map[string]string{"orders": "declare: {queue: due}\n", "bills": "exchange: bills\n"})
 	ch := servertest.Channel(t, url)
-	o.ok(ch.ExchangeDeclare("orders", "fanout", true, false, false, false, nil))
-	o.ok(ch.ExchangeDeclare("bills", "fanout", true, false, false, false, nil))
+	check.OK(o.t, ch.ExchangeDeclare("orders", "fanout", true, false, false, false, nil))
+	check.OK(o.t, ch.ExchangeDeclare("bills", "fanout", true, false, false, false, nil))
 	if _, err := ch.QueueDeclare("due", true, false, false, false, amqp.Table{"x-queue-type": "quorum"}); err != nil {
 		t.Fatal(err)
 	}
@@ -30,13 +31,13 @@ func TestDoctorNamesAnotherTypeOfADeclaredExchange(t *testing.T) {
 		t.Fatal(err)
 	}
 	arguments := amqp.Table{"alternate-exchange": "lost"}
-	o.ok(ch.ExchangeDeclare("orders", "direct", true, false, false, false, arguments))
+	check.OK(o.t, ch.ExchangeDeclare("orders", "direct", true, false, false, false, arguments))
 	o.finds("another argument", "topic orders exchange", "fail: exchange orders is there with another alternate-exchange "+
 		"than scanners declare: ")
 	if err := ch.ExchangeDelete("orders", false, false); err != nil {
 		t.Fatal(err)
 	}
-	o.ok(ch.ExchangeDeclare("orders", "direct", true, false, false, false, nil))
+	check.OK(o.t, ch.ExchangeDeclare("orders", "direct", true, false, false, false, nil))
 	o.finds("the same type", "topic orders exchange", "ok: exchange orders is there")
 	if said := o.found("topic orders exchange"); !strings.Contains(said, "of type direct") {
 		t.Errorf("it says %s", said)

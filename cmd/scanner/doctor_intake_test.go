@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -28,8 +29,8 @@ func newIntakeOperator(t *testing.T) (*operator, *amqp.Channel) {
 func TestDoctorNamesWhatDiffersInAnIntakesExchange(t *testing.T) {
 	t.Parallel()
 	o, ch := newIntakeOperator(t)
-	o.ok(ch.ExchangeDeclare("o", "topic", true, false, false, false, amqp.Table{"alternate-exchange": "lost"}))
-	o.ok(ch.ExchangeDeclare("b", "topic", true, false, false, false, amqp.Table{"alternate-exchange": "lost"}))
+	check.OK(o.t, ch.ExchangeDeclare("o", "topic", true, false, false, false, amqp.Table{"alternate-exchange": "lost"}))
+	check.OK(o.t, ch.ExchangeDeclare("b", "topic", true, false, false, false, amqp.Table{"alternate-exchange": "lost"}))
 	const orders, bills = "topic orders intake exchange", "topic bills intake exchange"
 	for name, part := range map[string]string{
 		orders: "fail: exchange o is there with another alternate-exchange than scanners declare: ",
@@ -39,8 +40,8 @@ func TestDoctorNamesWhatDiffersInAnIntakesExchange(t *testing.T) {
 	}
 	o.findsPart(orders, "-> delete exchange o once nobody publishes to it, so that a scanner makes it again, or set "+
 		"intake.exchange to another name; a policy can set its alternate exchange")
-	o.ok(ch.ExchangeDelete("o", false, false))
-	o.ok(ch.ExchangeDeclare("o", "fanout", true, false, false, false, nil))
+	check.OK(o.t, ch.ExchangeDelete("o", false, false))
+	check.OK(o.t, ch.ExchangeDeclare("o", "fanout", true, false, false, false, nil))
 	o.findsPart(orders, "-> set intake.type to the exchange's own type, or intake.exchange")
 }
 
@@ -49,13 +50,6 @@ func (o *operator) findsPart(name, part string) {
 	o.t.Helper()
 	if got := o.found(name); !strings.Contains(got, part) {
 		o.t.Errorf("%s: %s\nwant %s in it", name, got, part)
-	}
-}
-
-func (o *operator) ok(err error) {
-	o.t.Helper()
-	if err != nil {
-		o.t.Fatal(err)
 	}
 }
 
@@ -70,9 +64,9 @@ func TestDoctorNamesWhatDiffersInAnIntakesQueue(t *testing.T) {
 	made := func(queue string, arguments amqp.Table) {
 		t.Helper()
 		_, err := ch.QueueDelete(queue, false, false, false)
-		o.ok(err)
+		check.OK(o.t, err)
 		_, err = ch.QueueDeclare(queue, true, false, false, false, arguments)
-		o.ok(err)
+		check.OK(o.t, err)
 	}
 	quorum := func(more amqp.Table) amqp.Table {
 		all := amqp.Table{"x-queue-type": "quorum", "x-single-active-consumer": true, "x-delivery-limit": int32(1<<31 - 1),

@@ -17,6 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // fleet is the fleet of one test.
@@ -33,25 +34,18 @@ func newFleet(t *testing.T) *fleet {
 	return &fleet{t: t, store: r.Store, rdb: r.Client, prefix: r.Prefix}
 }
 
-func (f *fleet) ok(err error) {
-	f.t.Helper()
-	check.OK(f.t, err)
-}
-
 // silent sets an instance's last heartbeat to some time ago.
 func (f *fleet) silent(instance string, ago time.Duration) {
 	f.t.Helper()
-	now, err := f.rdb.Time(f.t.Context()).Result()
-	f.ok(err)
-	score := float64(now.Add(-ago).UnixMilli())
-	f.ok(f.rdb.ZAdd(f.t.Context(), f.prefix+":fleet", redis.Z{Score: score, Member: instance}).Err())
+	score := float64(servertest.RedisNow(f.t, f.rdb).Add(-ago).UnixMilli())
+	check.OK(f.t, f.rdb.ZAdd(f.t.Context(), f.prefix+":fleet", redis.Z{Score: score, Member: instance}).Err())
 }
 
 // members returns the members as text: name, alive, host and troubles.
 func (f *fleet) members() string {
 	f.t.Helper()
 	members, err := Members(f.t.Context(), f.store)
-	f.ok(err)
+	check.OK(f.t, err)
 	var out []string
 	for _, m := range members {
 		out = append(out, fmt.Sprint(m.Instance, " ", m.Alive, " ", m.Host, m.Troubles["orders"]))
@@ -90,7 +84,7 @@ func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
 		"newer":  "what this version can't read",
 	} {
 		_, err := f.store.Registry().Describe(t.Context(), instance, []byte(note))
-		f.ok(err)
+		check.OK(f.t, err)
 	}
 	f.silent("killed", time.Minute)
 	f.silent("newer", 30*time.Second)

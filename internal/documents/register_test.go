@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -58,9 +58,7 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	close(slow.letGo)
 	check.Until(t, "two notes", func() bool { return slow.written.Load() >= 2 })
 	want := `"config_applied_index":8,`
-	anyone, err := api.NewClient(&api.Config{Address: addr,
-		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	check.OK(t, err)
+	anyone := fixture.Consul(t, addr)
 	note, _, err := anyone.KV().Get(prefix+"/status/lone/config", nil)
 	check.OK(t, err)
 	if note == nil || !strings.Contains(string(note.Value), want) {
@@ -75,9 +73,7 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 	addr, prefix := servertest.Consul(t)
 	client, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
 	check.OK(t, err)
-	anyone, err := api.NewClient(&api.Config{Address: addr,
-		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	check.OK(t, err)
+	anyone := fixture.Consul(t, addr)
 	now := time.Now()
 	at := func(ago time.Duration) string {
 		return fmt.Sprintf(`{"time": %q}`, now.Add(-ago).UTC().Format(time.RFC3339Nano))

@@ -26,8 +26,8 @@ func TestAnExchangeThatAPublisherMadeAgainIsBound(t *testing.T) {
 	h.pace.bind = 100 * time.Millisecond
 	h.start()
 	check.Until(t, "a consumer", func() bool { return h.consumers() == 1 })
-	h.ok(h.client.ExchangeDelete(exchange, false, false))
-	h.ok(h.client.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil))
+	check.OK(h.t, h.client.ExchangeDelete(exchange, false, false))
+	check.OK(h.t, h.client.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil))
 	h.storedAgain()
 }
 
@@ -38,7 +38,7 @@ func TestAnExchangeThatWasDeletedIsMadeAgain(t *testing.T) {
 	h.pace.bind = 100 * time.Millisecond
 	h.start()
 	check.Until(t, "a consumer", func() bool { return h.consumers() == 1 })
-	h.ok(h.client.ExchangeDelete(exchange, false, false))
+	check.OK(h.t, h.client.ExchangeDelete(exchange, false, false))
 	check.Until(t, "the intake to say what was missing", func() bool {
 		return strings.Contains(h.log.String(), "intake makes again what was missing")
 	})
@@ -56,7 +56,7 @@ func TestABindingThatWasRemovedIsMadeAgain(t *testing.T) {
 	h.pace.bind = 100 * time.Millisecond
 	h.start()
 	check.Until(t, "a consumer", func() bool { return h.consumers() == 1 })
-	h.ok(h.client.QueueUnbind(queue, "#", exchange, nil))
+	check.OK(h.t, h.client.QueueUnbind(queue, "#", exchange, nil))
 	h.storedAgain()
 }
 
@@ -64,6 +64,6 @@ func TestABindingThatWasRemovedIsMadeAgain(t *testing.T) {
 func (h *harness) consumers() int {
 	h.t.Helper()
 	q, err := h.client.QueueDeclarePassive(queue, true, false, false, false, nil)
-	h.ok(err)
+	check.OK(h.t, err)
 	return q.Consumers
 }

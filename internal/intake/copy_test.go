@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 )
 
@@ -23,7 +24,7 @@ func (h *harness) bodies(r *fixture.Redis) map[string]string {
 			all[id] = record[:1] + record[head:]
 		}
 	}
-	h.ok(iter.Err())
+	check.OK(h.t, iter.Err())
 	return all
 }
 
@@ -52,17 +53,17 @@ func TestWhatAnIntakeStoresCanBeCopied(t *testing.T) {
 	other := fixture.New(t)
 	other.Serve(t, 2)
 	from, err := producer.New(producer.Config{Redis: h.redis.Client, Prefix: h.redis.Prefix})
-	h.ok(err)
+	check.OK(h.t, err)
 	to, err := producer.New(producer.Config{Redis: other.Client, Prefix: other.Prefix})
-	h.ok(err)
+	check.OK(h.t, err)
 	for s, err := range from.List(t.Context(), fixture.Orders, producer.Filter{}) {
-		h.ok(err)
+		check.OK(h.t, err)
 		line, err := ndjson.AppendLine(nil, &s, true)
-		h.ok(err)
+		check.OK(h.t, err)
 		r, err := ndjson.Decoder{MaxPayload: maxPayload, Now: time.Now}.Decode(line)
-		h.ok(err)
+		check.OK(h.t, err)
 		_, err = to.Schedule(t.Context(), r.Request)
-		h.ok(err)
+		check.OK(h.t, err)
 	}
 	got, want := fmt.Sprintf("%q", h.bodies(other)), fmt.Sprintf("%q", h.bodies(h.redis))
 	if n := len(h.bodies(other)); n != 3 || got != want {

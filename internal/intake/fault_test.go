@@ -33,7 +33,7 @@ func TestMessagesWaitWhileRedisIsFull(t *testing.T) {
 	h.start()
 	h.publishMany("early", 100)
 	h.settled()
-	h.ok(h.redis.Client.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
+	check.OK(h.t, h.redis.Client.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
 	h.publishMany("late", 100)
 	check.Until(t, "the intake to say why it waits", func() bool {
 		return strings.Contains(h.in.Trouble(), "Redis is out of memory")
@@ -41,7 +41,7 @@ func TestMessagesWaitWhileRedisIsFull(t *testing.T) {
 	if n := len(h.records()); n != 100 {
 		t.Errorf("%d tasks while Redis is full", n)
 	}
-	h.ok(h.redis.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	check.OK(h.t, h.redis.Client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	h.settled()
 	if n := len(h.records()); n != 200 || h.in.Trouble() != "" {
 		t.Errorf("%d tasks, trouble %q", n, h.in.Trouble())
@@ -63,7 +63,7 @@ func (h *harness) breakable(cut func(faults.Request) bool) *shard.Store {
 		return r.Fail(faults.ErrLost)
 	})
 	store, err := shard.New(rdb, h.redis.Prefix)
-	h.ok(err)
+	check.OK(h.t, err)
 	return store
 }
 
@@ -116,10 +116,10 @@ func TestAShardThatFailsMultipliesNoTask(t *testing.T) {
 	check.Until(t, "the others to be one batch", func() bool { return h.unacked() > (messages+1)*itemBytes })
 	other := (h.placement.New("first") + 1) % h.placement.Shards
 	broken := fmt.Sprintf("%s:task:{orders:%d}", h.redis.Prefix, other)
-	h.ok(h.redis.Client.Set(t.Context(), broken, "no hash", 0).Err())
+	check.OK(h.t, h.redis.Client.Set(t.Context(), broken, "no hash", 0).Err())
 	close(arrived)
 	check.Until(t, "the messages to go back and come again", func() bool { return tries.Load() > 5 })
-	h.ok(h.redis.Client.Del(t.Context(), broken).Err())
+	check.OK(h.t, h.redis.Client.Del(t.Context(), broken).Err())
 	h.settled()
 	if n := len(h.records()); n != messages+1 || h.counted() != messages+1 {
 		t.Errorf("%d messages became %d tasks, %d were carried out", messages+1, n, h.counted())
@@ -170,7 +170,7 @@ func TestAScannerThatDiesBeforeTheAck(t *testing.T) {
 		"the shards stay": func(*harness) {},
 		"M changes": func(h *harness) {
 			began, err := h.redis.Orders().Begin(h.t.Context(), h.placement, 7)
-			if h.ok(err); !began {
+			if check.OK(h.t, err); !began {
 				h.t.Fatal("the change didn't begin")
 			}
 		},
@@ -262,7 +262,7 @@ func TestAQueueThatIsDeletedIsDeclaredAgain(t *testing.T) {
 	h.publishMany("before", 1)
 	h.settled()
 	_, err := h.client.QueueDelete(queue, false, false, false)
-	h.ok(err)
+	check.OK(h.t, err)
 	check.Until(t, "the intake to run again", func() bool {
 		return strings.Contains(h.log.String(), "intake takes messages")
 	})
@@ -283,9 +283,9 @@ func TestAMessageIsDeliveredAgainWithoutEnd(t *testing.T) {
 	for range 25 {
 		ch := servertest.Channel(t, h.url)
 		deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-		h.ok(err)
+		check.OK(h.t, err)
 		check.Receive(t, "the message", deliveries)
-		h.ok(ch.Close())
+		check.OK(h.t, ch.Close())
 	}
 	h.start()
 	h.settled()

@@ -68,27 +68,20 @@ func newHarnessOn(t *testing.T, rdb *fixture.Redis) *harness {
 			Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Declare: true}}
 	_, h.placement = rdb.Serve(t, 4)
 	h.client = servertest.Channel(t, h.url)
-	h.ok(h.inlet.Prepare(h.client))
+	check.OK(h.t, h.inlet.Prepare(h.client))
 	return h
-}
-
-func (h *harness) ok(err error) {
-	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
 }
 
 // connect runs a connection until the test ends.
 func (h *harness) connect(receives bool) (c *forward.Connection, end func()) {
 	h.t.Helper()
 	c, err := forward.New(forward.Config{URLs: []string{h.url}, Receives: receives})
-	h.ok(err)
+	check.OK(h.t, err)
 	end = check.Background(h.t, "a connection", c.Run)
 	if !receives { // a publisher makes the connection usable
 		p := c.NewPublisher("orders", forward.Route{}, func([]forward.Result) {})
 		check.Background(h.t, "a publisher", p.Run)
-		h.ok(p.WaitReady(check.Context(h.t)))
+		check.OK(h.t, p.WaitReady(check.Context(h.t)))
 	}
 	return c, end
 }
@@ -99,7 +92,7 @@ func (h *harness) intake() *Intake {
 	registry := prometheus.NewRegistry()
 	h.counts = append(h.counts, registry)
 	metrics, err := telemetry.NewMetrics(registry, 64, telemetry.Build{})
-	h.ok(err)
+	check.OK(h.t, err)
 	in, end := h.connect(true)
 	h.endIn = end
 	out, _ := h.connect(false)
@@ -132,7 +125,7 @@ func (h *harness) start() (end func()) {
 // publish publishes a message as a client does.
 func (h *harness) publish(p amqp.Publishing) {
 	h.t.Helper()
-	h.ok(h.client.PublishWithContext(h.t.Context(), exchange, "key.of.a.client", true, false, p))
+	check.OK(h.t, h.client.PublishWithContext(h.t.Context(), exchange, "key.of.a.client", true, false, p))
 	h.published++
 }
 
@@ -142,7 +135,7 @@ func (h *harness) counted() (n int) {
 	var families []*dto.MetricFamily
 	for _, registry := range h.counts {
 		some, err := registry.Gather()
-		h.ok(err)
+		check.OK(h.t, err)
 		families = append(families, some...)
 	}
 	for _, f := range families {
@@ -183,7 +176,7 @@ func (h *harness) unacked() int {
 func (h *harness) waiting(queue string) int {
 	h.t.Helper()
 	q, err := h.client.QueueDeclarePassive(queue, true, false, false, false, nil)
-	h.ok(err)
+	check.OK(h.t, err)
 	return q.Messages
 }
 
@@ -195,7 +188,7 @@ func (h *harness) taken(queue string) (d amqp.Delivery) {
 		if !got {
 			var err error
 			d, got, err = h.client.Get(queue, true)
-			h.ok(err)
+			check.OK(h.t, err)
 		}
 		return got
 	})
@@ -218,11 +211,11 @@ func (h *harness) records() map[string]stored {
 		for id, record := range h.redis.Client.HGetAll(h.t.Context(), iter.Val()).Val() {
 			const head = 19 // format, due, scheduled, op
 			m, err := amqpmsg.Decode([]byte(record[head:]))
-			h.ok(err)
+			check.OK(h.t, err)
 			all[id] = stored{time.UnixMilli(bigEndian(record[1:7])), time.UnixMilli(bigEndian(record[7:13])), m}
 		}
 	}
-	h.ok(iter.Err())
+	check.OK(h.t, iter.Err())
 	return all
 }
 
@@ -253,7 +246,7 @@ func (s stored) delay() time.Duration { return s.due.Sub(s.scheduled) }
 func (h *harness) answers() string {
 	h.t.Helper()
 	q, err := h.client.QueueDeclare("", false, true, true, false, nil)
-	h.ok(err)
+	check.OK(h.t, err)
 	return q.Name
 }
 
@@ -262,7 +255,7 @@ func (h *harness) answer(from string) (reply, string) {
 	h.t.Helper()
 	d := h.taken(from)
 	var r reply
-	h.ok(json.Unmarshal(d.Body, &r))
+	check.OK(h.t, json.Unmarshal(d.Body, &r))
 	return r, d.CorrelationId
 }
 

@@ -279,7 +279,7 @@ func TestRefusedMessagesWaitForTheirExchange(t *testing.T) {
 	h.start()
 	h.publish(newMessage("first"))
 	h.settled()
-	h.ok(h.client.ExchangeDelete(refused, false, false))
+	check.OK(h.t, h.client.ExchangeDelete(refused, false, false))
 	h.publish(newMessage("bad", HeaderVerb, "none"))
 	h.publish(newMessage("good"))
 	check.Until(t, "the intake to say why", func() bool {
@@ -288,7 +288,7 @@ func TestRefusedMessagesWaitForTheirExchange(t *testing.T) {
 	if n := h.waiting(refused); n != 0 || h.unacked() == 0 {
 		t.Errorf("%d refused messages, %d bytes unacked", n, h.unacked())
 	}
-	h.ok(h.inlet.Prepare(h.client))
+	check.OK(h.t, h.inlet.Prepare(h.client))
 	h.settled()
 	if n := h.waiting(refused); n != 1 || len(h.records()) != 2 || h.in.Trouble() != "" {
 		t.Errorf("%d refused, %d stored, trouble %q", n, len(h.records()), h.in.Trouble())

@@ -20,7 +20,7 @@ func TestAConfirmedAnswerIsNotSentAgain(t *testing.T) {
 	for _, correlation := range []string{"a", "b", "c"} {
 		wanted = append(wanted, &item{code: codeOK, delivery: &amqp.Delivery{ReplyTo: to, CorrelationId: correlation}})
 	}
-	h.ok(o.answer(t.Context(), wanted[:2]))
+	check.OK(h.t, o.answer(t.Context(), wanted[:2]))
 	for _, it := range wanted[:2] {
 		if acked, err := it.answer.WaitContext(check.Context(t)); err != nil || !acked {
 			t.Fatalf("an answer isn't confirmed: %v", err)
@@ -29,7 +29,7 @@ func TestAConfirmedAnswerIsNotSentAgain(t *testing.T) {
 	end()
 	check.Until(t, "the channel to end", o.channel.IsClosed)
 	o.broker, _ = h.connect(false)
-	h.ok(o.answer(t.Context(), wanted))
+	check.OK(h.t, o.answer(t.Context(), wanted))
 	for _, want := range []string{"a", "b", "c"} {
 		if _, of := h.answer(to); of != want {
 			t.Errorf("answered %s, want %s", of, want)

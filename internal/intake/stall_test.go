@@ -81,7 +81,7 @@ func (p *silent) cut() {
 func (h *harness) stall(script string, ask func()) (wake func()) {
 	h.t.Helper()
 	text, err := shard.Script(script)
-	h.ok(err)
+	check.OK(h.t, err)
 	held, release, sent := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var first atomic.Bool
 	rdb := fixture.Client(h.t, h.redis.Addr)
@@ -97,7 +97,7 @@ func (h *harness) stall(script string, ask func()) (wake func()) {
 	})
 	good, direct := h.redis.Store, h.url
 	h.redis.Store, err = shard.New(rdb, h.redis.Prefix)
-	h.ok(err)
+	check.OK(h.t, err)
 	var proxy *silent
 	proxy, h.url = newSilent(h.t, h.url)
 	end := h.start()
@@ -165,7 +165,7 @@ func TestAStalledIntakeChangesNothing(t *testing.T) {
 				wake := h.stall(c.script, func() { h.publish(newMessage(id, append([]any{HeaderVerb, c.verb}, c.ask...)...)) })
 				if shards > 0 {
 					began, err := h.redis.Orders().Begin(t.Context(), h.placement, shards)
-					if h.ok(err); !began {
+					if check.OK(h.t, err); !began {
 						t.Fatal("the change didn't begin")
 					}
 				}
@@ -190,13 +190,13 @@ func TestTwoActiveConsumers(t *testing.T) {
 	h := newHarness(t)
 	h.inlet.Declare, h.inlet.Queue = false, "orders.shared"
 	_, err := h.client.QueueDeclare(h.inlet.Queue, true, false, false, false, nil)
-	h.ok(err)
-	h.ok(h.client.QueueBind(h.inlet.Queue, "#", exchange, false, nil))
+	check.OK(h.t, err)
+	check.OK(h.t, h.client.QueueBind(h.inlet.Queue, "#", exchange, false, nil))
 	h.start()
 	h.start()
 	check.Until(t, "both to consume", func() bool {
 		q, err := h.client.QueueDeclarePassive(h.inlet.Queue, true, false, false, false, nil)
-		h.ok(err)
+		check.OK(h.t, err)
 		return q.Consumers == 2
 	})
 	// RabbitMQ may send all messages of a round to one of them.

@@ -18,7 +18,7 @@ func TestAServedQueueStaysBound(t *testing.T) {
 	broker, _ := h.connect(true)
 	in := Abandoned{Exchange: exchange, Queue: queue, RoutingKey: "#"}
 	served, err := h.client.Consume(queue, "scanner", true, false, false, false, nil)
-	h.ok(err)
+	check.OK(h.t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if _, err := Unbind(ctx, broker, in); err == nil || !strings.Contains(err.Error(), queue) {
@@ -26,18 +26,18 @@ func TestAServedQueueStaysBound(t *testing.T) {
 	}
 	h.publish(newMessage("a", HeaderIn, "1h"))
 	<-served // it is bound
-	h.ok(h.client.Cancel("scanner", false))
+	check.OK(h.t, h.client.Cancel("scanner", false))
 	h.publish(newMessage("b", HeaderIn, "1h"))
 	check.Until(t, "the message in the queue", func() bool {
 		q, err := h.client.QueueDeclarePassive(queue, true, false, false, false, nil)
-		h.ok(err)
+		check.OK(h.t, err)
 		return q.Messages == 1
 	})
 	h.unbinds(broker, in, 1)
 	h.publish(newMessage("c", HeaderIn, "1h"))
 	h.unbinds(broker, in, 1)
 	_, err = h.client.QueueDelete(queue, false, false, false)
-	h.ok(err)
+	check.OK(h.t, err)
 	h.unbinds(broker, in, 0)
 }
 

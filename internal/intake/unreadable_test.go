@@ -7,6 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpframe"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAMessageThatCannotBeReadIsRefused: RabbitMQ accepts messages whose headers
@@ -65,8 +66,8 @@ func (h *harness) publishThroughRetry(p amqp.Publishing) {
 	h.t.Helper()
 	_, err := h.client.QueueDeclare("retry", true, false, false, false, amqp.Table{
 		"x-message-ttl": 1, "x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": "key.of.a.client"})
-	h.ok(err)
-	h.ok(h.client.PublishWithContext(h.t.Context(), "", "retry", true, false, p))
+	check.OK(h.t, err)
+	check.OK(h.t, h.client.PublishWithContext(h.t.Context(), "", "retry", true, false, p))
 	h.published++
 }
 

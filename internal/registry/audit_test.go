@@ -16,25 +16,25 @@ func TestAnAuditEntryIsBegunAndEnded(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	before := c.now()
-	c.ok(c.BeginAudit(c.ctx(), auditID(1), "started"))
-	c.ok(c.BeginAudit(c.ctx(), auditID(1), "again"))
-	all, err := c.Audit(c.ctx())
-	c.ok(err)
+	check.OK(c.t, c.BeginAudit(c.t.Context(), auditID(1), "started"))
+	check.OK(c.t, c.BeginAudit(c.t.Context(), auditID(1), "again"))
+	all, err := c.Audit(c.t.Context())
+	check.OK(c.t, err)
 	if len(all) != 1 || all[0].Note != "started" || all[0].Began.UnixMilli() < before || !all[0].Ended.IsZero() {
 		t.Fatalf("begun: %+v", all)
 	}
 	began := all[0].Began
 	for range 2 {
-		c.ok(c.EndAudit(c.ctx(), auditID(1), "done, with blanks"))
+		check.OK(c.t, c.EndAudit(c.t.Context(), auditID(1), "done, with blanks"))
 	}
-	all, err = c.Audit(c.ctx())
-	c.ok(err)
+	all, err = c.Audit(c.t.Context())
+	check.OK(c.t, err)
 	if len(all) != 1 || all[0].Note != "done, with blanks" || !all[0].Began.Equal(began) || all[0].Ended.Before(began) {
 		t.Fatalf("ended: %+v", all)
 	}
-	c.ok(c.EndAudit(c.ctx(), auditID(2), "displaced"))
-	all, err = c.Audit(c.ctx())
-	c.ok(err)
+	check.OK(c.t, c.EndAudit(c.t.Context(), auditID(2), "displaced"))
+	all, err = c.Audit(c.t.Context())
+	check.OK(c.t, err)
 	check.Equal(t, "entries", len(all), 1)
 }
 
@@ -45,13 +45,13 @@ func TestTheAuditHoldsTheNewestEntries(t *testing.T) {
 	now := c.now()
 	for i := range registry.MostAudited {
 		text := fmt.Sprintf("%d 0 {}", now-1000*int64(registry.MostAudited-i))
-		c.ok(c.rdb.HSet(c.ctx(), c.key("audit"), auditID(i), text).Err())
+		check.OK(c.t, c.rdb.HSet(c.t.Context(), c.key("audit"), auditID(i), text).Err())
 	}
 	for i := range 3 {
-		c.ok(c.BeginAudit(c.ctx(), auditID(registry.MostAudited+i), "new"))
+		check.OK(c.t, c.BeginAudit(c.t.Context(), auditID(registry.MostAudited+i), "new"))
 	}
-	all, err := c.Audit(c.ctx())
-	c.ok(err)
+	all, err := c.Audit(c.t.Context())
+	check.OK(c.t, err)
 	check.Equal(t, "entries", len(all), registry.MostAudited)
 	check.Equal(t, "oldest", all[len(all)-1].ID, auditID(3))
 	check.Equal(t, "a new one", all[2].Note, "new")

@@ -1,7 +1,6 @@
 package registry_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -37,21 +36,8 @@ func newSandbox(t *testing.T) *sandbox {
 	return &sandbox{Registry: r.Store.Registry(), topic: topic, rdb: r.Client, prefix: r.Prefix, t: t, p: p}
 }
 
-func (c *sandbox) ctx() context.Context { return c.t.Context() }
-
-// ok ends the test on an error.
-func (c *sandbox) ok(err error) {
-	c.t.Helper()
-	check.OK(c.t, err)
-}
-
-// now is Redis's clock in ms, asked each time.
-func (c *sandbox) now() int64 {
-	c.t.Helper()
-	now, err := c.rdb.Time(c.ctx()).Result()
-	c.ok(err)
-	return now.UnixMilli()
-}
+// now returns Redis\'s time in ms.
+func (c *sandbox) now() int64 { return servertest.RedisNow(c.t, c.rdb).UnixMilli() }
 
 func (c *sandbox) key(kind string) string { return c.prefix + ":" + kind }
 
@@ -63,11 +49,11 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	c := newSandbox(t)
 	for i, instance := range []string{"a", "a", "b"} {
 		before := c.now()
-		n, err := c.Heartbeat(c.ctx(), instance, alive, forget)
-		c.ok(err)
+		n, err := c.Heartbeat(c.t.Context(), instance, alive, forget)
+		check.OK(c.t, err)
 		check.Equal(t, "alive", n, []int{1, 1, 2}[i])
-		beat, err := c.rdb.ZScore(c.ctx(), c.key("fleet"), instance).Result()
-		c.ok(err)
+		beat, err := c.rdb.ZScore(c.t.Context(), c.key("fleet"), instance).Result()
+		check.OK(c.t, err)
 		if int64(beat) < before || int64(beat) > c.now() {
 			t.Errorf("%s is heard of at %.0f, want %d or a little later", instance, beat, before)
 		}
@@ -75,18 +61,18 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	}
 	silent := float64(c.now() - alive.Milliseconds() - 1000)
 	long := float64(c.now() - forget.Milliseconds() - 1000)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.key("fleet"), redis.Z{Score: silent, Member: "silent"},
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.key("fleet"), redis.Z{Score: silent, Member: "silent"},
 		redis.Z{Score: long, Member: "forgotten"}).Err())
-	n, err := c.Heartbeat(c.ctx(), "a", alive, forget)
-	c.ok(err)
+	n, err := c.Heartbeat(c.t.Context(), "a", alive, forget)
+	check.OK(c.t, err)
 	check.Equal(t, "alive", n, 2)
 	c.keepAlive("a")
-	full, err := c.Describe(c.ctx(), "a", []byte("a's note"))
-	c.ok(err)
+	full, err := c.Describe(c.t.Context(), "a", []byte("a's note"))
+	check.OK(c.t, err)
 	check.Equal(t, "full", full, false)
 	before := c.now()
-	heartbeats, now, err := c.Fleet(c.ctx())
-	c.ok(err)
+	heartbeats, now, err := c.Fleet(c.t.Context())
+	check.OK(c.t, err)
 	if now.UnixMilli() < before || now.UnixMilli() > c.now() {
 		t.Errorf("the fleet is of %d, want %d or a little later", now.UnixMilli(), before)
 	}
@@ -96,9 +82,9 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	}
 	check.Equal(t, "heartbeats", fmt.Sprint(notes), fmt.Sprint(map[string]string{"a": "a's note", "b": "", "silent": ""}))
 	check.Equal(t, "the oldest", heartbeats[0], registry.Heartbeat{"silent", time.UnixMilli(int64(silent)).UTC(), ""})
-	c.ok(c.Leave(c.ctx(), "a"))
-	n, err = c.Heartbeat(c.ctx(), "b", alive, forget)
-	c.ok(err)
+	check.OK(c.t, c.Leave(c.t.Context(), "a"))
+	n, err = c.Heartbeat(c.t.Context(), "b", alive, forget)
+	check.OK(c.t, err)
 	check.Equal(t, "alive after one left", n, 1)
 }
 
@@ -106,7 +92,7 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 func (c *sandbox) keepAlive(instance string) {
 	c.t.Helper()
 	ahead := float64(c.now() + time.Hour.Milliseconds())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.key("fleet"), redis.Z{Score: ahead, Member: instance}).Err())
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.key("fleet"), redis.Z{Score: ahead, Member: instance}).Err())
 }
 
 func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
@@ -115,16 +101,16 @@ func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
 	for instance, silence := range map[string]time.Duration{
 		"alive": -time.Hour, "silent": forget / 2, "dead": forget + time.Second, "long dead": 48 * time.Hour,
 	} {
-		_, err := c.Describe(c.ctx(), instance, []byte("{}"))
-		c.ok(err)
+		_, err := c.Describe(c.t.Context(), instance, []byte("{}"))
+		check.OK(c.t, err)
 		beat := float64(c.now() - silence.Milliseconds())
-		c.ok(c.rdb.ZAdd(c.ctx(), c.key("fleet"), redis.Z{Score: beat, Member: instance}).Err())
+		check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.key("fleet"), redis.Z{Score: beat, Member: instance}).Err())
 	}
-	n, err := c.Heartbeat(c.ctx(), "new", alive, forget)
-	c.ok(err)
+	n, err := c.Heartbeat(c.t.Context(), "new", alive, forget)
+	check.OK(c.t, err)
 	check.Equal(t, "alive", n, 2)
-	notes, err := c.rdb.HKeys(c.ctx(), c.key("fleet:notes")).Result()
-	c.ok(err)
+	notes, err := c.rdb.HKeys(c.t.Context(), c.key("fleet:notes")).Result()
+	check.OK(c.t, err)
 	slices.Sort(notes)
 	check.Equal(t, "notes", strings.Join(notes, ", "), "alive, silent")
 }
@@ -135,14 +121,14 @@ func TestADeadScannerIsForgottenAfterRedisClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	ahead := float64(c.now() + time.Hour.Milliseconds())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.key("fleet"), redis.Z{Score: ahead, Member: "dead"}).Err())
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.key("fleet"), redis.Z{Score: ahead, Member: "dead"}).Err())
 	beat := func() int {
-		live, err := c.Heartbeat(c.ctx(), "me", 50*time.Millisecond, time.Hour)
-		c.ok(err)
+		live, err := c.Heartbeat(c.t.Context(), "me", 50*time.Millisecond, time.Hour)
+		check.OK(c.t, err)
 		return live
 	}
 	beat()
-	if score := c.rdb.ZScore(c.ctx(), c.key("fleet"), "dead").Val(); score > float64(c.now()) {
+	if score := c.rdb.ZScore(c.t.Context(), c.key("fleet"), "dead").Val(); score > float64(c.now()) {
 		t.Fatalf("a heartbeat is %.0f ms ahead", score-float64(c.now()))
 	}
 	check.Until(t, "one scanner lives", func() bool { return beat() == 1 })

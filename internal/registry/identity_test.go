@@ -14,20 +14,20 @@ func TestTheDataHasOneIdentity(t *testing.T) {
 	c := newSandbox(t)
 	has := func(want string) {
 		t.Helper()
-		got, err := c.Identity(c.ctx())
-		c.ok(err)
+		got, err := c.Identity(c.t.Context())
+		check.OK(c.t, err)
 		check.Equal(t, "identity", got.String(), want)
 	}
 	has("")
 	for _, id := range []string{"A", "B"} {
-		made, err := c.MakeIdentity(c.ctx(), registry.Identity{ID: id})
-		c.ok(err)
+		made, err := c.MakeIdentity(c.t.Context(), registry.Identity{ID: id})
+		check.OK(c.t, err)
 		check.Equal(t, "made", made.ID, "A")
 	}
 	replace := func(from registry.Identity, want bool) {
 		t.Helper()
-		done, err := c.AcceptIdentity(c.ctx(), from, registry.Identity{"C", []string{"A", "B"}})
-		c.ok(err)
+		done, err := c.AcceptIdentity(c.t.Context(), from, registry.Identity{"C", []string{"A", "B"}})
+		check.OK(c.t, err)
 		check.Equal(t, "replaced", done, want)
 	}
 	replace(registry.Identity{}, false)
@@ -37,8 +37,8 @@ func TestTheDataHasOneIdentity(t *testing.T) {
 		replace(registry.Identity{ID: "A"}, true)
 	}
 	has("C replaces A B")
-	there, err := c.Identity(c.ctx())
-	c.ok(err)
+	there, err := c.Identity(c.t.Context())
+	check.OK(c.t, err)
 	for id, want := range map[string]bool{"A": true, "B": true, "C": true, "D": false, "": false} {
 		check.Equal(t, "continues "+id, there.Continues(id), want)
 	}

@@ -31,18 +31,18 @@ func TestAVersionAfterACancelIsNewer(t *testing.T) {
 				c.put(task.In(time.Hour), e.ID)
 				before := delivered(c.read(e.ID))
 				ahead := c.now() + time.Hour.Milliseconds()
-				c.ok(c.rdb.HSet(c.ctx(), c.key("fence", 0), "cancelled", ahead).Err())
-				c.ok(c.Router("orders").Cancel(c.ctx(), e.ID))
+				check.OK(c.t, c.rdb.HSet(c.t.Context(), c.key("fence", 0), "cancelled", ahead).Err())
+				check.OK(c.t, c.Router("orders").Cancel(c.t.Context(), e.ID))
 				between(c)
-				c.ok(c.Router("orders").Schedule(c.ctx(), []shard.Entry{e})[0].Err)
-				s, err := c.Shard(c.p.New(e.ID)).Read(c.ctx(), c.p, e.ID)
-				c.ok(err)
+				check.OK(c.t, c.Router("orders").Schedule(c.t.Context(), []shard.Entry{e})[0].Err)
+				s, err := c.Shard(c.p.New(e.ID)).Read(c.t.Context(), c.p, e.ID)
+				check.OK(c.t, err)
 				if got := s.Scheduled.UnixMilli(); got < ahead {
 					t.Errorf("scheduled %d ms before the cancel", ahead-got)
 				}
 				for d, want := range map[shard.Delivered]shard.Disposition{before: shard.Over, delivered(s): shard.Run} {
-					got, err := c.CheckDelivery(c.ctx(), d, time.Hour)
-					c.ok(err)
+					got, err := c.CheckDelivery(c.t.Context(), d, time.Hour)
+					check.OK(c.t, err)
 					check.Equal(t, "disposition", got, want)
 				}
 			})
@@ -62,11 +62,11 @@ func TestACancelWithoutATaskReachesItsDelivery(t *testing.T) {
 	d := delivered(c.read("b"))
 	c.delete("b")
 	check.Until(t, "the next millisecond", func() bool { return c.now() > d.Scheduled })
-	if err := c.Router("orders").Cancel(c.ctx(), "b"); !errors.Is(err, task.ErrNotFound) {
+	if err := c.Router("orders").Cancel(c.t.Context(), "b"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("cancelled %v", err)
 	}
-	got, err := c.CheckDelivery(c.ctx(), d, time.Hour)
-	c.ok(err)
+	got, err := c.CheckDelivery(c.t.Context(), d, time.Hour)
+	check.OK(c.t, err)
 	check.Equal(t, "disposition", got, shard.Over)
 }
 
@@ -78,13 +78,14 @@ func TestAnUnknownTopicMayBeATypo(t *testing.T) {
 	for name, want := range map[string]string{"order": "; did you mean topic orders?", "bills": ""} {
 		for role, may := range map[string]bool{"operator": true, "producer": false} {
 			store, err := shard.New(g.as(role), "duefleet")
-			g.ok(err)
+			check.OK(g.t, err)
 			if role == "producer" { // of all topics, which it may not list
-				g.ok(g.rdb.Do(g.ctx(), "ACL", "SETUSER", "duefleet-producer", "%R~duefleet:placement:*", "-smembers").Err())
+				check.OK(g.t, g.rdb.Do(g.t.Context(), "ACL", "SETUSER", "duefleet-producer", "%R~duefleet:placement:*",
+					"-smembers").Err())
 			}
-			_, read := New(store).Topic(name).Get(g.ctx(), "a")
-			_, listed := store.Topic(name).Listing(shard.Wanted{}).Next(g.ctx())
-			for _, err := range []error{read, listed, store.Topic(name).EachID(g.ctx(), "", nil)} {
+			_, read := New(store).Topic(name).Get(g.t.Context(), "a")
+			_, listed := store.Topic(name).Listing(shard.Wanted{}).Next(g.t.Context())
+			for _, err := range []error{read, listed, store.Topic(name).EachID(g.t.Context(), "", nil)} {
 				want := want
 				if !may {
 					want = ""

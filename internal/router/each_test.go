@@ -17,14 +17,15 @@ import (
 func (c *sandbox) move(id string) {
 	c.t.Helper()
 	from := c.Shard(c.p.Old(id))
-	export, err := from.Export(c.ctx(), c.p, shard.Export{Claimant: "m", Request: id, Lease: time.Hour, IDs: []string{id}})
-	c.ok(err)
+	export, err := from.Export(c.t.Context(), c.p, shard.Export{Claimant: "m", Request: id, Lease: time.Hour,
+		IDs: []string{id}})
+	check.OK(c.t, err)
 	share := shard.Share{Shard: c.p.New(id), Tasks: export.Tasks}
-	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, share) {
-		c.ok(imported.Err)
+	for _, imported := range c.Import(c.t.Context(), c.p, export.Deadline, share) {
+		check.OK(c.t, imported.Err)
 	}
-	n, err := from.RemoveExported(c.ctx(), []shard.Lease{{ID: id, Token: export.Token}})
-	c.ok(err)
+	n, err := from.RemoveExported(c.t.Context(), []shard.Lease{{ID: id, Token: export.Token}})
+	check.OK(c.t, err)
 	check.Equal(c.t, "settled", n, 1)
 }
 
@@ -41,17 +42,17 @@ func TestEachIDIsMetOnce(t *testing.T) {
 			entry(fmt.Sprint("ab-x-", i), task.In(time.Hour)))
 	}
 	for batch := range slices.Chunk(entries, shard.MaxBatch) {
-		for _, r := range c.Router("orders").Schedule(c.ctx(), batch) {
-			c.ok(r.Err)
+		for _, r := range c.Router("orders").Schedule(c.t.Context(), batch) {
+			check.OK(c.t, r.Err)
 		}
 	}
 	met := map[string]int{}
-	c.ok(c.EachID(c.ctx(), prefix, func(id string) bool {
+	check.OK(c.t, c.EachID(c.t.Context(), prefix, func(id string) bool {
 		if met[id]++; len(met) == n/2 {
 			c.begin(7)
 			for at := range 3 {
-				_, err := c.Shard(at).Fence(c.ctx(), c.p)
-				c.ok(err)
+				_, err := c.Shard(at).Fence(c.t.Context(), c.p)
+				check.OK(c.t, err)
 			}
 			for i := range n {
 				if id := fmt.Sprint(prefix, i); c.p.Moving(id) {
@@ -70,9 +71,9 @@ func TestEachIDIsMetOnce(t *testing.T) {
 		}
 	}
 	some := 0
-	c.ok(c.EachID(c.ctx(), "", func(string) bool { some++; return some < 10 }))
+	check.OK(c.t, c.EachID(c.t.Context(), "", func(string) bool { some++; return some < 10 }))
 	check.Equal(t, "ended after", some, 10)
-	if err := c.Store().Topic("bills").EachID(c.ctx(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
+	if err := c.Store().Topic("bills").EachID(c.t.Context(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
 		t.Errorf("unknown topic: %v", err)
 	}
 }

@@ -152,14 +152,14 @@ func newFaultRow(t *testing.T, op faultOperation, phase shard.Phase, fault strin
 	for _, name := range []string{"put", "delete", "reschedule", "retime", "requeue", "older", "fence", "read", "fetch",
 		"note"} {
 		text, err := shard.Script(name)
-		row.ok(err)
+		check.OK(row.t, err)
 		hash, err := row.rdb.ScriptLoad(t.Context(), text).Result()
-		row.ok(err)
+		check.OK(row.t, err)
 		row.names[hash] = name
 	}
 	row.put(task.In(time.Hour), "there", "other")
 	there, err := row.Shard(0).Read(t.Context(), row.p, "there")
-	row.ok(err)
+	check.OK(row.t, err)
 	row.own, row.seen = shard.NewOp(), there.Version()
 	if phase == shard.Migrating {
 		row.begin(50)
@@ -237,13 +237,13 @@ func (row *faultRow) miss(cmd redis.Cmder) {
 // of copies.
 func (row *faultRow) state() string {
 	row.t.Helper()
-	ctx := context.WithValue(row.ctx(), notCounted{}, true)
+	ctx := context.WithValue(row.t.Context(), notCounted{}, true)
 	var all []string
 	for _, id := range []string{"there", "other", "absent"} {
 		switch s, err := New(row.routers.store).Topic("orders").Get(ctx, id); {
 		case errors.Is(err, task.ErrNotFound):
 		case err != nil:
-			row.ok(err)
+			check.OK(row.t, err)
 		default:
 			minutes := (s.Due.UnixMilli() - row.born + 30_000) / 60_000
 			all = append(all, fmt.Sprintf("%s in %d min: %s", id, minutes, s.Payload))

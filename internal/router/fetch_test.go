@@ -21,15 +21,15 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 	for i := range 5 {
 		ids = append(ids, fmt.Sprint("large-", i))
 		large := shard.Entry{ID: ids[i], When: task.In(time.Hour), Body: body(strings.Repeat("x", 600<<10))}
-		c.ok(c.tryPut(c.p, shard.Put{Entries: []shard.Entry{large}}).Err)
+		check.OK(c.t, c.tryPut(c.p, shard.Put{Entries: []shard.Entry{large}}).Err)
 	}
 	ids = append(ids, "none")
 	for at, want := range map[int]int{0: 2, 4: 2, 5: 1} {
-		fetched := c.Fetch(c.ctx(), c.p, []shard.Names{{Shard: 0, IDs: ids[at:]}})[0]
-		c.ok(fetched.Err)
+		fetched := c.Fetch(c.t.Context(), c.p, []shard.Names{{Shard: 0, IDs: ids[at:]}})[0]
+		check.OK(c.t, fetched.Err)
 		check.Equal(t, fmt.Sprint("tasks from ", at), len(fetched.Tasks), want)
 	}
-	got := c.Router("orders").GetMany(c.ctx(), ids)
+	got := c.Router("orders").GetMany(c.t.Context(), ids)
 	for i, g := range got[:5] {
 		if g.Err != nil || g.Task.ID != ids[i] || len(g.Task.Payload) != 600<<10 {
 			t.Errorf("%s: %d bytes, %v", ids[i], len(g.Task.Payload), g.Err)
@@ -45,17 +45,17 @@ func TestWhatCannotBeReadIsAnErrorOfItsTaskAlone(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	c.put(task.In(time.Hour), "cut", "norecord", "noscore", "whole")
-	c.ok(c.rdb.HSet(c.ctx(), c.key("task", 0), "cut", "\x14cut").Err())
-	c.ok(c.rdb.HDel(c.ctx(), c.key("task", 0), "norecord").Err())
-	c.ok(c.rdb.ZRem(c.ctx(), c.key("due", 0), "noscore").Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.key("task", 0), "cut", "\x14cut").Err())
+	check.OK(c.t, c.rdb.HDel(c.t.Context(), c.key("task", 0), "norecord").Err())
+	check.OK(c.t, c.rdb.ZRem(c.t.Context(), c.key("due", 0), "noscore").Err())
 	ids := []string{"cut", "norecord", "noscore", "whole"}
-	got := c.Router("orders").GetMany(c.ctx(), ids)
+	got := c.Router("orders").GetMany(c.t.Context(), ids)
 	for i, want := range []string{"record of 4 bytes is cut short", "it has no record", "it has a record and no score"} {
 		if got[i].Err == nil || !strings.Contains(got[i].Err.Error(), want) || errors.Is(got[i].Err, task.ErrNotFound) {
 			t.Errorf("%s: got %v, want %q", ids[i], got[i].Err, want)
 		}
 	}
-	c.ok(got[3].Err)
+	check.OK(c.t, got[3].Err)
 }
 
 // TestAProducerMayListAndReadAndCancelMany with the rights in deploy/redis.
@@ -63,21 +63,21 @@ func TestAProducerMayListAndReadAndCancelMany(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	store, err := shard.New(g.as("producer"), "duefleet")
-	g.ok(err)
+	check.OK(g.t, err)
 	ids := []string{"a", "b"}
 	entries := []shard.Entry{entry("a", task.In(time.Hour)), entry("b", task.In(time.Hour))}
-	for _, s := range New(store).Topic("orders").Schedule(g.ctx(), entries) {
-		g.ok(s.Err)
+	for _, s := range New(store).Topic("orders").Schedule(g.t.Context(), entries) {
+		check.OK(g.t, s.Err)
 	}
 	for _, w := range []shard.Wanted{{}, {State: task.Waiting}, {From: time.Now()}} {
-		page, err := store.Topic("orders").Listing(w).Next(g.ctx())
-		g.ok(err)
+		page, err := store.Topic("orders").Listing(w).Next(g.t.Context())
+		check.OK(g.t, err)
 		check.Equal(t, "listed", len(page) > 0, true)
 	}
-	for _, got := range New(store).Topic("orders").GetMany(g.ctx(), ids) {
-		g.ok(got.Err)
+	for _, got := range New(store).Topic("orders").GetMany(g.t.Context(), ids) {
+		check.OK(g.t, got.Err)
 	}
-	for _, err := range New(store).Topic("orders").CancelMany(g.ctx(), append(ids, "c"), 1<<10)[:2] {
-		g.ok(err)
+	for _, err := range New(store).Topic("orders").CancelMany(g.t.Context(), append(ids, "c"), 1<<10)[:2] {
+		check.OK(g.t, err)
 	}
 }

@@ -26,8 +26,8 @@ func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
 				a.Body = shard.EncodeBody(&task.Task{Headers: map[string]string{shard.HeaderNext: shard.NextMark(first, due, 3)}})
 			}
 			a.Next = due
-			_, err := c.Router("orders").Requeue(c.ctx(), a)
-			c.ok(err)
+			_, err := c.Router("orders").Requeue(c.t.Context(), a)
+			check.OK(c.t, err)
 			for range 2 {
 				b := c.claimIDs("a")
 				check.Equal(t, "due of the delivery", b.Tasks[0].Due.UnixMilli(), due)
@@ -36,8 +36,8 @@ func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
 				c.release(shard.Release{Lease: lease, Delay: time.Millisecond, Attempted: true, Reason: "no route"})
 				c.reach("a")
 			}
-			moved, err := c.Router("orders").Reschedule(c.ctx(), "a", task.In(time.Hour))
-			c.ok(err)
+			moved, err := c.Router("orders").Reschedule(c.t.Context(), "a", task.In(time.Hour))
+			check.OK(c.t, err)
 			r := c.read("a")
 			check.Equal(t, "due of what was rescheduled", r.Due.UnixMilli(), moved)
 			check.Equal(t, "first due of what was rescheduled", r.FirstDue.UnixMilli(), moved)

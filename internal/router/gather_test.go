@@ -13,6 +13,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	patience "github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 )
@@ -86,7 +87,7 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 	t.Helper()
 	c := newSandbox(t, 1)
 	text, err := shard.Script("put")
-	c.ok(err)
+	check.OK(c.t, err)
 	calls := &puts{text, make(chan *heldPut, 100)}
 	g := &gathering{sandbox: c, r: c.Router("orders"), calls: calls}
 	g.r.batchers.beside, g.r.batchers.patience = 1, limit

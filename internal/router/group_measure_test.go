@@ -10,6 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -25,12 +26,12 @@ func TestMeasureGroups(t *testing.T) {
 		ids := make([]string, tasks)
 		used := func(section, field string) float64 {
 			info, err := c.rdb.InfoMap(context.Background(), section).Result()
-			c.ok(err)
+			check.OK(c.t, err)
 			var v float64
 			for _, fields := range info {
 				if text, there := fields[field]; there {
 					_, err := fmt.Sscan(text, &v)
-					c.ok(err)
+					check.OK(c.t, err)
 				}
 			}
 			return v
@@ -51,18 +52,18 @@ func TestMeasureGroups(t *testing.T) {
 					in.Group = fmt.Sprintf(group, i/5)
 				}
 				body, err := shard.Encode(in)
-				c.ok(err)
+				check.OK(c.t, err)
 				entries = append(entries, shard.Entry{ID: ids[i], When: task.In(time.Hour), Body: body})
 			}
-			for _, s := range r.Schedule(c.ctx(), entries) {
-				c.ok(s.Err)
+			for _, s := range r.Schedule(c.t.Context(), entries) {
+				check.OK(c.t, s.Err)
 			}
 		}
 		t.Logf("group %q: %.0f bytes a task, schedule %.2f µs", group, (used("memory", "used_memory")-memory)/tasks, spent())
 		spent()
 		for from := 0; from < tasks; from += batch {
-			for _, err := range r.CancelMany(c.ctx(), ids[from:from+batch], 1000) {
-				c.ok(err)
+			for _, err := range r.CancelMany(c.t.Context(), ids[from:from+batch], 1000) {
+				check.OK(c.t, err)
 			}
 		}
 		t.Logf("group %q: cancel %.2f µs", group, spent())

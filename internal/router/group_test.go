@@ -21,7 +21,7 @@ func inGroup(group, id string) shard.Entry {
 func (c *sandbox) member(group, id string, ago time.Duration) {
 	c.t.Helper()
 	m := shard.NewMark(c.now()-ago.Milliseconds()).Set(id, inGroup(group, id).Body)
-	c.ok(c.Join(c.ctx(), []shard.Member{m})[0])
+	check.OK(c.t, c.Join(c.t.Context(), []shard.Member{m})[0])
 }
 
 // index returns the groups and IDs that the index holds, by group.
@@ -30,8 +30,8 @@ func (c *sandbox) index() map[string][]string {
 	all := map[string][]string{}
 	for _, part := range c.Index() {
 		for {
-			page, err := part.Next(c.ctx(), 500)
-			c.ok(err)
+			page, err := part.Next(c.t.Context(), 500)
+			check.OK(c.t, err)
 			if len(page) == 0 {
 				break
 			}
@@ -52,16 +52,16 @@ func TestASweepRemovesWhatACrashLeft(t *testing.T) {
 	const old = 20 * time.Minute
 	c.member("never stored", "a", old)
 	c.member("replaced", "b", old)
-	c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup("stored", "b"), entry("e", task.In(time.Hour))})[0].Err)
+	check.OK(c.t, r.Schedule(c.t.Context(), []shard.Entry{inGroup("stored", "b"), entry("e", task.In(time.Hour))})[0].Err)
 	c.member("may come", "c", 5*time.Minute)
 	c.member("without a group", "e", old)
 	c.member("unreadable", "d", old)
-	c.ok(c.rdb.HSet(c.ctx(), c.key("task", c.p.New("d")), "d", "\x10cut").Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.key("task", c.p.New("d")), "d", "\x10cut").Err())
 	swept := 0
 	for _, part := range c.Index() {
 		for over := false; !over; {
-			n, end, err := r.SweepGroups(c.ctx(), part)
-			c.ok(err)
+			n, end, err := r.SweepGroups(c.t.Context(), part)
+			check.OK(c.t, err)
 			swept, over = swept+n, end
 		}
 	}
@@ -81,18 +81,18 @@ func TestASweepFindsTasksThatMove(t *testing.T) {
 	var ids []string
 	for _, id := range strings.Split("abcdefghijklmnop", "") {
 		m := inGroup("g", id)
-		c.ok(r.Schedule(c.ctx(), []shard.Entry{m})[0].Err)
+		check.OK(c.t, r.Schedule(c.t.Context(), []shard.Entry{m})[0].Err)
 		ids = append(ids, id)
 	}
 	c.begin(5)
-	c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup("g", "x"), inGroup("g", "y"), inGroup("g", "z")})[0].Err)
+	check.OK(c.t, r.Schedule(c.t.Context(), []shard.Entry{inGroup("g", "x"), inGroup("g", "y"), inGroup("g", "z")})[0].Err)
 	later := c.now() + time.Hour.Milliseconds()
 	for _, part := range c.Index() {
-		page, err := part.Next(c.ctx(), 500)
-		c.ok(err)
+		page, err := part.Next(c.t.Context(), 500)
+		check.OK(c.t, err)
 		for _, m := range page {
-			got := r.getMany(c.ctx(), []string{m.ID}, c.FetchHeads)[0]
-			c.ok(got.Err)
+			got := r.getMany(c.t.Context(), []string{m.ID}, c.FetchHeads)[0]
+			check.OK(c.t, got.Err)
 			check.Equal(t, "left "+m.ID, m.Left(&got.Task, later), false)
 			check.Equal(t, "left without a task "+m.ID, m.Left(nil, later), true)
 		}
@@ -109,12 +109,12 @@ func TestAVersionIsStoredSoonOrNever(t *testing.T) {
 		e := inGroup("g", "a")
 		shard.NewMark(c.now()-ago.Milliseconds()).Set("a", e.Body)
 		put := shard.Put{Op: shard.NewOp(), Entries: []shard.Entry{e}}
-		if err := c.Put(c.ctx(), c.p, c.deadline(), []shard.Put{put})[0].Err; !errors.Is(err, want) {
+		if err := c.Put(c.t.Context(), c.p, c.deadline(), []shard.Put{put})[0].Err; !errors.Is(err, want) {
 			t.Errorf("began %s ago: %v", ago, err)
 		}
 		again := shard.Requeue{ID: "b", Op: shard.NewOp(), Due: 1, Attempt: 1, Next: 2, Attempts: 1, Scheduled: 1,
 			Body: e.Body}
-		if _, err := c.Shard(0).Requeue(c.ctx(), c.p, c.deadline(), again, shard.Requeuing{}); !errors.Is(err, want) {
+		if _, err := c.Shard(0).Requeue(c.t.Context(), c.p, c.deadline(), again, shard.Requeuing{}); !errors.Is(err, want) {
 			t.Errorf("stored again, began %s ago: %v", ago, err)
 		}
 	}
@@ -129,28 +129,28 @@ func TestOnlyAGroupsTaskIsCancelled(t *testing.T) {
 		r := c.Router("orders")
 		ids := strings.Split("abcdefghijklmnop", "")
 		for i, id := range ids {
-			c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup([]string{"g", "h", "", "g"}[i%4], id)})[0].Err)
+			check.OK(c.t, r.Schedule(c.t.Context(), []shard.Entry{inGroup([]string{"g", "h", "", "g"}[i%4], id)})[0].Err)
 		}
 		if shards > 2 {
 			c.begin(shards)
 			for i, id := range ids { // the newer versions of some are at the new shards
 				if i%4 == 3 {
-					c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup("h", id)})[0].Err)
+					check.OK(c.t, r.Schedule(c.t.Context(), []shard.Entry{inGroup("h", id)})[0].Err)
 				}
 			}
 		}
-		for i, err := range r.CancelInGroup(c.ctx(), ids, "g", task.DefaultMaxPayload) {
+		for i, err := range r.CancelInGroup(c.t.Context(), ids, "g", task.DefaultMaxPayload) {
 			mine := i%4 == 0 || i%4 == 3 && shards == 2
 			if mine && err != nil || !mine && !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("%d shards: %s: %v", shards, ids[i], err)
 			}
-			_, err := r.Get(c.ctx(), ids[i])
+			_, err := r.Get(c.t.Context(), ids[i])
 			if mine && !errors.Is(err, task.ErrNotFound) || !mine && err != nil {
 				t.Errorf("%d shards: then %s: %v", shards, ids[i], err)
 			}
 			now := c.now()
-			found, err := c.CheckDelivery(c.ctx(), shard.Delivered{ID: ids[i], Due: now, Scheduled: now - 1000}, time.Hour)
-			c.ok(err)
+			found, err := c.CheckDelivery(c.t.Context(), shard.Delivered{ID: ids[i], Due: now, Scheduled: now - 1000}, time.Hour)
+			check.OK(c.t, err)
 			check.Equal(t, ids[i]+" was cancelled", found == shard.Over, mine)
 		}
 	}
@@ -164,19 +164,19 @@ func TestAConsumersRetryStaysInItsGroup(t *testing.T) {
 	now := c.now()
 	requeue := func() bool {
 		t.Helper()
-		stored, err := r.Requeue(c.ctx(), shard.Requeue{ID: "a", Due: now, Attempt: 1, Next: now + 60_000, Attempts: 1,
+		stored, err := r.Requeue(c.t.Context(), shard.Requeue{ID: "a", Due: now, Attempt: 1, Next: now + 60_000, Attempts: 1,
 			Scheduled: now, Body: inGroup("g", "a").Body})
-		c.ok(err)
+		check.OK(c.t, err)
 		return stored
 	}
 	check.Equal(t, "stored", requeue(), true)
 	check.Equal(t, "members", len(c.index()["g"]), 1)
-	page, err := r.Group("g").Next(c.ctx())
-	c.ok(err)
+	page, err := r.Group("g").Next(c.t.Context())
+	check.OK(c.t, err)
 	check.Equal(t, "tasks", len(page), 1)
-	c.ok(r.Schedule(c.ctx(), []shard.Entry{inGroup("h", "a")})[0].Err)
+	check.OK(c.t, r.Schedule(c.t.Context(), []shard.Entry{inGroup("h", "a")})[0].Err)
 	check.Equal(t, "stored after a newer version", requeue(), false)
-	page, err = r.Group("g").Next(c.ctx())
-	c.ok(err)
+	page, err = r.Group("g").Next(c.t.Context())
+	check.OK(c.t, err)
 	check.Equal(t, "tasks of the old group", len(page), 0)
 }

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -53,21 +52,8 @@ func (c *sandbox) key(kind string, at int) string {
 	return fmt.Sprintf("%s:%s:{orders:%d}", c.prefix, kind, at)
 }
 
-func (c *sandbox) ctx() context.Context { return c.t.Context() }
-
-// ok ends the test on an error.
-func (c *sandbox) ok(err error) {
-	c.t.Helper()
-	check.OK(c.t, err)
-}
-
-// now is Redis's clock in ms, asked each time.
-func (c *sandbox) now() int64 {
-	c.t.Helper()
-	now, err := c.rdb.Time(c.ctx()).Result()
-	c.ok(err)
-	return now.UnixMilli()
-}
+// now returns Redis\'s time in ms.
+func (c *sandbox) now() int64 { return servertest.RedisNow(c.t, c.rdb).UnixMilli() }
 
 // deadline is so far away that no call is late, however slow the machine is.
 func (c *sandbox) deadline() int64 { return c.now() + time.Hour.Milliseconds() }
@@ -84,7 +70,7 @@ func (c *sandbox) tryPut(p shard.Placement, b shard.Put) shard.PutResult {
 	if b.Op == "" {
 		b.Op = shard.NewOp()
 	}
-	return c.Put(c.ctx(), p, c.deadline(), []shard.Put{b})[0]
+	return c.Put(c.t.Context(), p, c.deadline(), []shard.Put{b})[0]
 }
 
 // put stores tasks in shard 0, all due at when.
@@ -94,14 +80,14 @@ func (c *sandbox) put(when task.When, ids ...string) {
 	for _, id := range ids {
 		b.Entries = append(b.Entries, entry(id, when))
 	}
-	c.ok(c.tryPut(c.p, b).Err)
+	check.OK(c.t, c.tryPut(c.p, b).Err)
 }
 
 // askAt claims from a shard.
 func (c *sandbox) askAt(at int, claim shard.Claim) shard.Batch {
 	c.t.Helper()
-	b, err := c.Shard(at).Claim(c.ctx(), claim)
-	c.ok(err)
+	b, err := c.Shard(at).Claim(c.t.Context(), claim)
+	check.OK(c.t, err)
 	return b
 }
 
@@ -120,7 +106,7 @@ func (c *sandbox) claimIDs(want ...string) shard.Batch {
 // reach waits for a task that is due in the next ms: it replaced one that was claimed.
 func (c *sandbox) reach(id string) {
 	c.t.Helper()
-	due := int64(c.rdb.ZScore(c.ctx(), c.key("due", 0), id).Val())
+	due := int64(c.rdb.ZScore(c.t.Context(), c.key("due", 0), id).Val())
 	if now := c.now(); due == now+1 {
 		check.Until(c.t, "the next ms", func() bool { return c.now() >= due })
 	}
@@ -149,26 +135,26 @@ func leases(b shard.Batch) []shard.Lease {
 
 func (c *sandbox) release(r ...shard.Release) int {
 	c.t.Helper()
-	n, err := c.Shard(0).Release(c.ctx(), r)
-	c.ok(err)
+	n, err := c.Shard(0).Release(c.t.Context(), r)
+	check.OK(c.t, err)
 	return n
 }
 
 // read returns a task of shard 0, which must be there.
 func (c *sandbox) read(id string) shard.Stored {
 	c.t.Helper()
-	s, err := c.Shard(0).Read(c.ctx(), c.p, id)
-	c.ok(err)
+	s, err := c.Shard(0).Read(c.t.Context(), c.p, id)
+	check.OK(c.t, err)
 	return s
 }
 
 // gone ends the test if a task is in shard 0, in the set or in the hash.
 func (c *sandbox) gone(id string) {
 	c.t.Helper()
-	if _, err := c.Shard(0).Read(c.ctx(), c.p, id); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Shard(0).Read(c.t.Context(), c.p, id); !errors.Is(err, task.ErrNotFound) {
 		c.t.Fatalf("task %q is still there (%v)", id, err)
 	}
-	if err := c.rdb.ZScore(c.ctx(), c.key("due", 0), id).Err(); !errors.Is(err, redis.Nil) {
+	if err := c.rdb.ZScore(c.t.Context(), c.key("due", 0), id).Err(); !errors.Is(err, redis.Nil) {
 		c.t.Fatalf("task %q has still a score (%v)", id, err)
 	}
 }
@@ -176,18 +162,18 @@ func (c *sandbox) gone(id string) {
 // delete removes a task of shard 0 in any state.
 func (c *sandbox) delete(id string) {
 	c.t.Helper()
-	w := c.Withdraw(c.ctx(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{IDs: []string{id}}}})[0]
-	c.ok(w.Err)
+	w := c.Withdraw(c.t.Context(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{IDs: []string{id}}}})[0]
+	check.OK(c.t, w.Err)
 }
 
 // begin changes the shard count and moves the sandbox on to the new placement.
 func (c *sandbox) begin(shards int) {
 	c.t.Helper()
-	done, err := c.Begin(c.ctx(), c.p, shards)
-	c.ok(err)
+	done, err := c.Begin(c.t.Context(), c.p, shards)
+	check.OK(c.t, err)
 	check.Equal(c.t, "the change began", done, true)
-	c.p, err = c.Placement(c.ctx())
-	c.ok(err)
+	c.p, err = c.Placement(c.t.Context())
+	check.OK(c.t, err)
 }
 
 // guarded is a sandbox with a topic of 4 shards. Its Redis has the users of deploy/redis.

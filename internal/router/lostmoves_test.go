@@ -32,7 +32,7 @@ func TestMovesGoOnAfterTheFirstScript(t *testing.T) {
 		"a change of M, an answer": {between: func(c *sandbox) { c.begin(50); c.fence() }, answered: true},
 		"a mover's visit":          {between: func(c *sandbox) { c.begin(50); c.fence(); c.move(first) }},
 		"a later term": {func(c *sandbox) {
-			c.ok(c.term().Schedule(c.ctx(), []shard.Entry{entry("another", task.In(time.Hour))})[0].Err)
+			check.OK(c.t, c.term().Schedule(c.t.Context(), []shard.Entry{entry("another", task.In(time.Hour))})[0].Err)
 		}, errs{nil, superseded, superseded}, errs{nil, superseded, superseded}, false, false},
 		"a put": {func(c *sandbox) { c.put(task.In(5*time.Hour), ids...) }, errs{}, errs{changed, changed, changed},
 			true, false},
@@ -44,7 +44,7 @@ func TestMovesGoOnAfterTheFirstScript(t *testing.T) {
 				c := newSandbox(t, 1)
 				c.put(task.In(time.Hour), ids...)
 				r := c.term()
-				c.ok(c.schedules(r, c.p)) // the shard has seen the term
+				check.OK(c.t, c.schedules(r, c.p)) // the shard has seen the term
 				do := c.movesOf(r, verb, ids)
 				var moved int64
 				c.watchMoves(verb, func(ctx context.Context, request faults.Request) error {
@@ -52,7 +52,7 @@ func TestMovesGoOnAfterTheFirstScript(t *testing.T) {
 						return request.Send(ctx)
 					}
 					request.Commands[0].Args()[12] = 1 // byte: the first task reaches the limit
-					c.ok(request.Send(ctx))
+					check.OK(c.t, request.Send(ctx))
 					moved = int64(c.rdb.ZScore(ctx, c.key("due", 0), first).Val())
 					if row.between(c); row.answered {
 						return nil
@@ -67,9 +67,9 @@ func TestMovesGoOnAfterTheFirstScript(t *testing.T) {
 					if want[i] != nil {
 						continue
 					}
-					c.ok(got.Err)
-					s, err := r.Get(c.ctx(), id)
-					c.ok(err)
+					check.OK(c.t, got.Err)
+					s, err := r.Get(c.t.Context(), id)
+					check.OK(c.t, err)
 					check.Equal(t, "due of "+id, s.Due.UnixMilli(), got.Due)
 					if id == first && !row.replaced {
 						check.Equal(t, "due since the first script", got.Due, moved)
@@ -94,17 +94,17 @@ func (c *sandbox) movesOf(r *Router, verb string, ids []string) func() []Schedul
 		}
 	}
 	if verb == "retime" {
-		return func() []Scheduled { return r.RetimeMany(c.ctx(), retimes, task.DefaultMaxPayload) }
+		return func() []Scheduled { return r.RetimeMany(c.t.Context(), retimes, task.DefaultMaxPayload) }
 	}
-	return func() []Scheduled { return r.reschedule(c.ctx(), moves) }
+	return func() []Scheduled { return r.reschedule(c.t.Context(), moves) }
 }
 
 // watchMoves calls do in place of each request that executes a script of moves.
 func (c *sandbox) watchMoves(verb string, do func(context.Context, faults.Request) error) {
 	c.t.Helper()
 	text, err := shard.Script(verb)
-	c.ok(err)
-	c.ok(c.rdb.ScriptLoad(c.ctx(), text).Err())
+	check.OK(c.t, err)
+	check.OK(c.t, c.rdb.ScriptLoad(c.t.Context(), text).Err())
 	faults.Around(c.rdb, func(ctx context.Context, r faults.Request) error {
 		if faults.Runs(r.Commands[0], text) {
 			return do(ctx, r)
@@ -138,7 +138,7 @@ func TestMovesAreNotSentOnceRedisIsAway(t *testing.T) {
 	c.watchMoves("reschedule", func(ctx context.Context, r faults.Request) error {
 		calls++
 		check.Equal(t, "scripts", len(r.Commands), 2)
-		c.ok(r.Send(ctx))
+		check.OK(c.t, r.Send(ctx))
 		r.Commands[1].SetErr(faults.ErrLost)
 		return faults.ErrLost
 	})

@@ -37,8 +37,8 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 	}
 	since(give(shard.Release{Park: true, Reason: "no queue"}), "no queue")
 	since(give(shard.Release{Park: true}), "")
-	_, err := c.Shard(0).Replay(c.ctx(), "a")
-	c.ok(err)
+	_, err := c.Shard(0).Replay(c.t.Context(), "a")
+	check.OK(c.t, err)
 	if r := c.read("a"); !r.ReasonAt.IsZero() {
 		t.Errorf("of one that was replayed: %s", r.ReasonAt)
 	}
@@ -52,8 +52,8 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 		a := c.delivered()
 		a.Park, a.Reason = parked, reason
 		from := c.now()
-		_, err := c.Router("orders").Requeue(c.ctx(), a)
-		c.ok(err)
+		_, err := c.Router("orders").Requeue(c.t.Context(), a)
+		check.OK(c.t, err)
 		since(from, reason)
 		check.Equal(t, "parked", c.read("a").State == task.Parked, parked)
 		c.delete("a")

@@ -30,15 +30,15 @@ func TestACallThatIsRepeatedWithItsOpsIsKnown(t *testing.T) {
 				}
 				entries = append(entries, e)
 			}
-			first := c.Router("orders").Schedule(c.ctx(), entries)
+			first := c.Router("orders").Schedule(c.t.Context(), entries)
 			change(c)
-			for i, s := range c.Router("orders").Schedule(c.ctx(), entries) {
+			for i, s := range c.Router("orders").Schedule(c.t.Context(), entries) {
 				if s.Err != nil || first[i].Err != nil || entries[i].IfAbsent && s.Due != first[i].Due {
 					t.Errorf("%s: first %+v, then %+v", entries[i].ID, first[i], s)
 				}
 				entries[i].Op, entries[i].IfAbsent = shard.NewOp(), true
 			}
-			for i, s := range c.Router("orders").Schedule(c.ctx(), entries) {
+			for i, s := range c.Router("orders").Schedule(c.t.Context(), entries) {
 				if !errors.Is(s.Err, task.ErrExists) {
 					t.Errorf("%s with another op: %+v", entries[i].ID, s)
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAnOldShardThatFailsFailsItsOwnTasksAlone: of one call during a change of the shard
@@ -19,8 +20,8 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 4)
 			c.begin(8)
-			c.ok(c.rdb.Del(c.ctx(), c.key("fence", 2)).Err())
-			c.ok(c.rdb.Set(c.ctx(), c.key("fence", 2), "no hash", 0).Err())
+			check.OK(c.t, c.rdb.Del(c.t.Context(), c.key("fence", 2)).Err())
+			check.OK(c.t, c.rdb.Set(c.t.Context(), c.key("fence", 2), "no hash", 0).Err())
 			var entries []shard.Entry
 			for i := range 100 {
 				e := entry(fmt.Sprint("t", i), task.In(time.Hour))
@@ -28,7 +29,7 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 				entries = append(entries, e)
 			}
 			failed := 0
-			for i, s := range c.Router("orders").Schedule(c.ctx(), entries) {
+			for i, s := range c.Router("orders").Schedule(c.t.Context(), entries) {
 				id := entries[i].ID
 				bad := c.p.Old(id) == 2
 				if bad {
@@ -51,7 +52,7 @@ func TestARecordThatCannotBeReadIsThere(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	c.put(task.In(time.Hour), "unreadable")
-	c.ok(c.rdb.HSet(c.ctx(), c.key("task", 0), "unreadable", "\xff").Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.key("task", 0), "unreadable", "\xff").Err())
 	c.begin(50)
 	if !c.p.Moving("unreadable") {
 		t.Fatal("it stays where it is")
@@ -61,7 +62,7 @@ func TestARecordThatCannotBeReadIsThere(t *testing.T) {
 	for i := range entries {
 		entries[i].IfAbsent = true
 	}
-	results := c.Router("orders").Schedule(c.ctx(), entries)
+	results := c.Router("orders").Schedule(c.t.Context(), entries)
 	if !errors.Is(results[0].Err, task.ErrExists) {
 		t.Errorf("one that is there: %v, want %v", results[0].Err, task.ErrExists)
 	}

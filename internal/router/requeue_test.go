@@ -17,8 +17,8 @@ func (c *sandbox) delivered() shard.Requeue {
 	const id = "a"
 	c.put(task.Now(), id)
 	b := c.claimIDs(id)
-	_, err := c.Shard(0).Settle(c.ctx(), []shard.Lease{{ID: id, Token: b.Tasks[0].Token}})
-	c.ok(err)
+	_, err := c.Shard(0).Settle(c.t.Context(), []shard.Lease{{ID: id, Token: b.Tasks[0].Token}})
+	check.OK(c.t, err)
 	r := b.Tasks[0]
 	return shard.Requeue{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000,
 		Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
@@ -28,8 +28,8 @@ func TestAgainStoresWhatWasSettled(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	a := c.delivered()
-	stored, err := c.Router("orders").Requeue(c.ctx(), a)
-	c.ok(err)
+	stored, err := c.Router("orders").Requeue(c.t.Context(), a)
+	check.OK(c.t, err)
 	check.Equal(t, "stored", stored, true)
 	r := c.read("a")
 	check.Equal(t, "due", r.Due.UnixMilli(), a.Next)
@@ -45,15 +45,15 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 	for name, change := range map[string]func(c *sandbox, a shard.Requeue){
 		"put": func(c *sandbox, _ shard.Requeue) { c.put(task.In(time.Hour), "a") },
 		"stored by its consumer": func(c *sandbox, a shard.Requeue) {
-			_, err := c.Router("orders").Requeue(c.ctx(), a)
-			c.ok(err)
+			_, err := c.Router("orders").Requeue(c.t.Context(), a)
+			check.OK(c.t, err)
 		},
 		"replayed": func(c *sandbox, a shard.Requeue) {
 			a.Park = true
-			_, err := c.Router("orders").Requeue(c.ctx(), a)
-			c.ok(err)
-			_, err = c.Shard(0).Replay(c.ctx(), "a")
-			c.ok(err)
+			_, err := c.Router("orders").Requeue(c.t.Context(), a)
+			check.OK(c.t, err)
+			_, err = c.Shard(0).Replay(c.t.Context(), "a")
+			check.OK(c.t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 			a.Attempt, a.Attempts = 2, 2
 			change(c, a)
 			before := c.read("a")
-			stored, err := c.Router("orders").Requeue(c.ctx(), a)
-			c.ok(err)
+			stored, err := c.Router("orders").Requeue(c.t.Context(), a)
+			check.OK(c.t, err)
 			check.Equal(t, "stored", stored, false)
 			check.Equal(t, "op", c.read("a").Op, before.Op)
 		})
@@ -79,8 +79,8 @@ func TestWithdrawTellsWhatWasThere(t *testing.T) {
 	c.claimIDs("leased")
 	before := c.now()
 	ids := []string{"waiting", "never", "leased"}
-	w := c.Withdraw(c.ctx(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{IDs: ids}}})[0]
-	c.ok(w.Err)
+	w := c.Withdraw(c.t.Context(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{IDs: ids}}})[0]
+	check.OK(c.t, w.Err)
 	check.Equal(t, "what was there", fmt.Sprint(w.There), "[true false true]")
 	if w.At < before || w.At > c.now() {
 		t.Errorf("withdrawn at %d", w.At)
@@ -93,24 +93,24 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 	scheduled := int64(500)
 	checkDelivery := func(due int64, want shard.Disposition) {
 		t.Helper()
-		got, err := c.CheckDelivery(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
-		c.ok(err)
+		got, err := c.CheckDelivery(c.t.Context(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
+		check.OK(c.t, err)
 		check.Equal(t, "standing", got, want)
 	}
 	allowNext := func(due, next, want int64, allowed bool) {
 		t.Helper()
-		at, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
-		c.ok(err)
+		at, ok, err := c.AllowNext(c.t.Context(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
+		check.OK(c.t, err)
 		check.Equal(t, "allowed", ok, allowed)
 		check.Equal(t, "next", at, want)
 	}
 	checkDelivery(1000, shard.Run)
 	allowNext(1000, 1000, 1001, true) // never the same due: it would be taken for done
-	c.ok(c.Done(c.ctx(), "a", 1000, time.Hour))
+	check.OK(c.t, c.Done(c.t.Context(), "a", 1000, time.Hour))
 	checkDelivery(1000, shard.Done)
 	checkDelivery(1001, shard.Run)
 	allowNext(1001, 9000, 9000, true)
-	c.ok(c.NoteCancelled(c.ctx(), []string{"a"}, []int64{1600})[0])
+	check.OK(c.t, c.NoteCancelled(c.t.Context(), []string{"a"}, []int64{1600})[0])
 	allowNext(1001, 2000, 0, false)
 	checkDelivery(9000, shard.Over) // it is the cancelled chain's
 	scheduled = 1650
@@ -135,9 +135,9 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 		"as it is": {func(*sandbox) {}, true},
 		"claimed":  {func(c *sandbox) { c.claimIDs("a") }, true},
 		"moved": {func(c *sandbox) {
-			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.deadline(), shard.Move{Op: shard.NewOp(), ID: "a",
+			_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.deadline(), shard.Move{Op: shard.NewOp(), ID: "a",
 				When: task.In(2 * time.Hour)})
-			c.ok(err)
+			check.OK(c.t, err)
 		}, false},
 		"put": {func(c *sandbox) { c.put(task.In(2*time.Hour), "a") }, false},
 	} {
@@ -150,16 +150,17 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 			check.Until(t, "the next millisecond", func() bool { return c.now() > newer.Due })
 			older.Next, newer.Next = newer.Due+1, c.now()+60_000
 			for _, a := range []shard.Requeue{older, newer} {
-				_, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}, a.Next, time.Hour)
-				c.ok(err)
+				_, ok, err := c.AllowNext(c.t.Context(), shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}, a.Next,
+					time.Hour)
+				check.OK(c.t, err)
 				check.Equal(t, "allowed", ok, true)
 			}
-			stored, err := c.Router("orders").Requeue(c.ctx(), older)
-			c.ok(err)
+			stored, err := c.Router("orders").Requeue(c.t.Context(), older)
+			check.OK(c.t, err)
 			check.Equal(t, "the older one's retry is stored", stored, true)
 			row.change(c)
-			stored, err = c.Router("orders").Requeue(c.ctx(), newer)
-			c.ok(err)
+			stored, err = c.Router("orders").Requeue(c.t.Context(), newer)
+			check.OK(c.t, err)
 			check.Equal(t, "the newer one's retry is stored", stored, row.stored)
 			if row.stored {
 				check.Equal(t, "due", c.read("a").Due.UnixMilli(), newer.Next)
@@ -178,8 +179,8 @@ func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	check.Until(t, "the next millisecond", func() bool { return c.now() > a.Due })
 	c.put(task.Now(), "a")
 	a.Due = c.now() + 1000
-	stored, err := c.Router("orders").Requeue(c.ctx(), a)
-	c.ok(err)
+	stored, err := c.Router("orders").Requeue(c.t.Context(), a)
+	check.OK(c.t, err)
 	check.Equal(t, "stored", stored, false)
 	check.Equal(t, "payload", string(c.read("a").Payload), "payload of a")
 }
@@ -199,26 +200,26 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 			check.Equal(t, "its new shard", c.p.New(a.ID), 1)
 			if replaced {
 				// as a producer stores it that dies before it deletes at the old shard
-				_, err := c.Shard(0).Fence(c.ctx(), c.p)
-				c.ok(err)
-				c.ok(c.tryPut(c.p, shard.Put{Shard: 1, Moving: true, Entries: []shard.Entry{entry(a.ID, task.Now())}}).Err)
+				_, err := c.Shard(0).Fence(c.t.Context(), c.p)
+				check.OK(c.t, err)
+				check.OK(c.t, c.tryPut(c.p, shard.Put{Shard: 1, Moving: true, Entries: []shard.Entry{entry(a.ID, task.Now())}}).Err)
 				b := c.askAt(1, shard.Claim{Claimant: "w", Request: string(shard.NewOp()), Limit: 1, Lease: time.Minute})
 				c.sameIDs(b, a.ID)
-				_, err = c.Shard(1).Settle(c.ctx(), leases(b))
-				c.ok(err)
+				_, err = c.Shard(1).Settle(c.t.Context(), leases(b))
+				check.OK(c.t, err)
 				r := b.Tasks[0]
 				a.Due, a.Scheduled, a.Next = r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Due.UnixMilli()+60_000
 			}
-			stored, err := c.Router("orders").Requeue(c.ctx(), a)
-			c.ok(err)
+			stored, err := c.Router("orders").Requeue(c.t.Context(), a)
+			check.OK(c.t, err)
 			check.Equal(t, "stored", stored, replaced)
 			if !replaced {
 				check.Equal(t, "payload", string(c.read(a.ID).Payload), "payload of "+a.ID)
 				return
 			}
 			c.gone(a.ID)
-			s, err := c.Shard(1).Read(c.ctx(), c.p, a.ID)
-			c.ok(err)
+			s, err := c.Shard(1).Read(c.t.Context(), c.p, a.ID)
+			check.OK(c.t, err)
 			check.Equal(t, "due", s.Due.UnixMilli(), a.Next)
 		})
 	}

@@ -31,7 +31,7 @@ func TestMovesWhileTheShardCountChanges(t *testing.T) {
 				if change {
 					c.begin(4)
 					r.Assume(c.p)
-					c.ok(errors.Join(r.show(c.ctx(), c.p, []int{0})[0]))
+					check.OK(c.t, errors.Join(r.show(c.t.Context(), c.p, []int{0})[0]))
 					for _, id := range ids[:20] {
 						if c.p.Moving(id) {
 							c.move(id)
@@ -39,7 +39,7 @@ func TestMovesWhileTheShardCountChanges(t *testing.T) {
 					}
 				}
 				for _, id := range ids[20:30] {
-					c.ok(r.Cancel(c.ctx(), id))
+					check.OK(c.t, r.Cancel(c.t.Context(), id))
 				}
 				stored := slices.Concat(ids[:20], ids[30:])
 				now := c.now()
@@ -47,7 +47,7 @@ func TestMovesWhileTheShardCountChanges(t *testing.T) {
 					due := map[string]int64{}
 					for i, got := range do(r) {
 						if id := moved[i]; slices.Contains(stored, id) {
-							c.ok(got.Err)
+							check.OK(c.t, got.Err)
 							due[id] = got.Due
 						} else if !errors.Is(got.Err, task.ErrNotFound) || got.Due != 0 {
 							t.Errorf("task %s: due %d, %v", id, got.Due, got.Err)
@@ -62,7 +62,7 @@ func TestMovesWhileTheShardCountChanges(t *testing.T) {
 				}
 				copies := int64(0)
 				for at := range 4 {
-					copies += c.rdb.ZCard(c.ctx(), c.key("due", at)).Val()
+					copies += c.rdb.ZCard(c.t.Context(), c.key("due", at)).Val()
 				}
 				check.Equal(t, "copies", copies, int64(len(stored)))
 			})
@@ -93,7 +93,7 @@ func reschedules(c *sandbox, ids []string) (moved []string, do func(r *Router) [
 		moves = append(moves, Move{id, task.In(time.Hour)}, Move{"absent " + id, task.Now()},
 			Move{id, task.In(2 * time.Hour)})
 	}
-	return moved, func(r *Router) []Scheduled { return r.RescheduleMany(c.ctx(), moves, task.DefaultMaxPayload) }
+	return moved, func(r *Router) []Scheduled { return r.RescheduleMany(c.t.Context(), moves, task.DefaultMaxPayload) }
 }
 
 // retimings moves the stored version of each task once, however often it is called.
@@ -104,7 +104,7 @@ func retimings(c *sandbox, ids []string) (moved []string, do func(r *Router) []S
 		moves = append(moves, Retime{ID: id, When: task.In(2 * time.Hour), Op: op,
 			Retiming: shard.Retiming{Seen: c.read(id).Version()}})
 	}
-	return ids, func(r *Router) []Scheduled { return r.RetimeMany(c.ctx(), moves, task.DefaultMaxPayload) }
+	return ids, func(r *Router) []Scheduled { return r.RetimeMany(c.t.Context(), moves, task.DefaultMaxPayload) }
 }
 
 // movedTo checks a task that was moved to due, and that it left its old shard.
@@ -114,15 +114,15 @@ func (c *sandbox) movedTo(id string, due int64, kept bool) {
 	if kept {
 		attempt, reason = 2, "why"
 	}
-	s, err := c.Router("orders").Get(c.ctx(), id)
-	c.ok(err)
+	s, err := c.Router("orders").Get(c.t.Context(), id)
+	check.OK(c.t, err)
 	if s.Due.UnixMilli() != due || s.Attempt != attempt || s.Reason != reason {
 		c.t.Errorf("task %s: attempt %d, reason %q, due %d, want %d", id, s.Attempt, s.Reason, s.Due.UnixMilli(), due)
 	}
 	if !c.p.Moving(id) {
 		return
 	}
-	if _, err := c.Shard(c.p.Old(id)).Read(c.ctx(), c.p, id); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Shard(c.p.Old(id)).Read(c.t.Context(), c.p, id); !errors.Is(err, task.ErrNotFound) {
 		c.t.Errorf("task %s lies in its old shard (%v)", id, err)
 	}
 }
@@ -151,9 +151,9 @@ func TestIfPresentReplacesOnlyWhatIsStored(t *testing.T) {
 			c.put(task.In(time.Hour), id)
 			moved(c)
 			// a caller died after the new shard had noted the cancel
-			w := c.Withdraw(c.ctx(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{Shard: 1, IDs: []string{id}},
+			w := c.Withdraw(c.t.Context(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{Shard: 1, IDs: []string{id}},
 				Handled: true}})[0]
-			c.ok(w.Err)
+			check.OK(c.t, w.Err)
 		}, task.ErrNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,18 +163,18 @@ func TestIfPresentReplacesOnlyWhatIsStored(t *testing.T) {
 			e := entry(id, task.In(3*time.Hour))
 			e.IfPresent = true
 			r := c.Router("orders")
-			got := r.Schedule(c.ctx(), []shard.Entry{e})[0]
+			got := r.Schedule(c.t.Context(), []shard.Entry{e})[0]
 			if !errors.Is(got.Err, row.want) {
 				t.Fatalf("got %v, want %v", got.Err, row.want)
 			}
 			if row.want != nil {
-				if n, err := c.rdb.ZCard(c.ctx(), c.key("due", c.p.New(id))).Result(); err != nil || n != 0 {
+				if n, err := c.rdb.ZCard(c.t.Context(), c.key("due", c.p.New(id))).Result(); err != nil || n != 0 {
 					t.Errorf("%d tasks are stored, %v", n, err)
 				}
 				return
 			}
-			s, err := r.Get(c.ctx(), id)
-			c.ok(err)
+			s, err := r.Get(c.t.Context(), id)
+			check.OK(c.t, err)
 			check.Equal(t, "due", s.Due.UnixMilli(), got.Due)
 		})
 	}
@@ -188,8 +188,8 @@ func (c *sandbox) park(id string) {
 
 // fence shows shard 0 the placement.
 func (c *sandbox) fence() {
-	_, err := c.Shard(0).Fence(c.ctx(), c.p)
-	c.ok(err)
+	_, err := c.Shard(0).Fence(c.t.Context(), c.p)
+	check.OK(c.t, err)
 }
 
 // TestARescheduleThatMissesChangesNothing: a consumer has the task, and its retry is due when
@@ -198,12 +198,13 @@ func TestARescheduleThatMissesChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	a := c.delivered()
-	if _, err := c.Router("orders").Reschedule(c.ctx(), a.ID, task.In(time.Hour)); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Router("orders").Reschedule(c.t.Context(), a.ID, task.In(time.Hour)); !errors.Is(err,
+		task.ErrNotFound) {
 		t.Fatalf("moved what is not stored: %v", err)
 	}
 	delivery := shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}
-	at, allowed, err := c.AllowNext(c.ctx(), delivery, a.Due+1, time.Hour)
-	c.ok(err)
+	at, allowed, err := c.AllowNext(c.t.Context(), delivery, a.Due+1, time.Hour)
+	check.OK(c.t, err)
 	check.Equal(t, "allowed", allowed, true)
 	check.Equal(t, "due again", at, a.Due+1)
 }

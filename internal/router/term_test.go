@@ -7,13 +7,14 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // term begins a term of the intake.
 func (c *sandbox) term() *Router {
 	c.t.Helper()
-	r, err := c.Router("orders").BeginTerm(c.ctx())
-	c.ok(err)
+	r, err := c.Router("orders").BeginTerm(c.t.Context())
+	check.OK(c.t, err)
 	return r
 }
 
@@ -22,7 +23,7 @@ func (c *sandbox) schedules(r *Router, p shard.Placement) error {
 	c.t.Helper()
 	for at := range p.Shards {
 		e := entry(idIn(p, at), task.In(time.Hour))
-		if err := r.Schedule(c.ctx(), []shard.Entry{e})[0].Err; err != nil {
+		if err := r.Schedule(c.t.Context(), []shard.Entry{e})[0].Err; err != nil {
 			return err
 		}
 	}
@@ -45,30 +46,30 @@ func TestATermFollowsTheShards(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
 	earlier := c.term()
-	c.ok(c.schedules(earlier, c.p))
-	c.ok(c.rdb.HDel(c.ctx(), c.key("fence", 1), "intake").Err())
-	c.ok(c.schedules(earlier, c.p))
+	check.OK(c.t, c.schedules(earlier, c.p))
+	check.OK(c.t, c.rdb.HDel(c.t.Context(), c.key("fence", 1), "intake").Err())
+	check.OK(c.t, c.schedules(earlier, c.p))
 	later := c.term()
-	c.ok(later.Schedule(c.ctx(), []shard.Entry{entry(idIn(c.p, 0), task.Now())})[0].Err)
-	began, err := c.Begin(c.ctx(), c.p, 5)
-	if c.ok(err); !began {
+	check.OK(c.t, later.Schedule(c.t.Context(), []shard.Entry{entry(idIn(c.p, 0), task.Now())})[0].Err)
+	began, err := c.Begin(c.t.Context(), c.p, 5)
+	if check.OK(c.t, err); !began {
 		t.Fatal("the change didn't begin")
 	}
-	p, err := c.Placement(c.ctx())
-	c.ok(err)
+	p, err := c.Placement(c.t.Context())
+	check.OK(c.t, err)
 	for at := range p.Shards {
 		id := idIn(p, at)
-		err := earlier.Schedule(c.ctx(), []shard.Entry{entry(id, task.Now())})[0].Err
-		_, moved := earlier.Reschedule(c.ctx(), id, task.Now())
-		cancelled := earlier.CancelMany(c.ctx(), []string{id}, 100)[0]
+		err := earlier.Schedule(c.t.Context(), []shard.Entry{entry(id, task.Now())})[0].Err
+		_, moved := earlier.Reschedule(c.t.Context(), id, task.Now())
+		cancelled := earlier.CancelMany(c.t.Context(), []string{id}, 100)[0]
 		for verb, err := range map[string]error{"schedule": err, "move": moved, "cancel": cancelled} {
 			if !errors.Is(err, shard.ErrSuperseded) {
 				t.Errorf("%s in shard %d: got %v", verb, at, err)
 			}
 		}
 	}
-	c.ok(c.schedules(later, p))
-	c.ok(c.schedules(c.Router("orders"), p)) // others have no term
+	check.OK(c.t, c.schedules(later, p))
+	check.OK(c.t, c.schedules(c.Router("orders"), p)) // others have no term
 }
 
 func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
@@ -76,11 +77,11 @@ func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
 	c := newSandbox(t, 2)
 	router := c.Router("orders")
 	c.begin(3)
-	c.ok(router.show(c.ctx(), c.p, []int{0})[0])
+	check.OK(c.t, router.show(c.t.Context(), c.p, []int{0})[0])
 	other := c.p
 	other.Shards = 4
 	var moved *shard.MovedError
-	if err := router.show(c.ctx(), other, []int{0})[0]; !errors.As(err, &moved) || moved.Placement != c.p {
+	if err := router.show(c.t.Context(), other, []int{0})[0]; !errors.As(err, &moved) || moved.Placement != c.p {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -48,7 +48,7 @@ func TestACertificateThatEndsSoonIsReported(t *testing.T) {
 	var err error
 	l.Scanner, err = New(Config{Settings: &settings, Source: config.NewFile(l.path, nil), Store: l.store, Instance: "lone",
 		Log: slog.New(slog.NewTextHandler(l.said, nil))})
-	l.ok(err)
+	check.OK(l.t, err)
 	l.certificates.every = 10 * time.Millisecond
 	l.certificates.look(t.Context())
 	if found := l.certificateProblems(); found != nil {

@@ -17,7 +17,7 @@ func (l *lone) refusedAsLoop(client *amqp.Channel, queues ...string) int {
 	check.Until(l.t, "the message to be refused", func() bool {
 		for _, queue := range queues {
 			d, there, err := client.Get(queue, true)
-			l.ok(err)
+			check.OK(l.t, err)
 			if there && d.Headers["x-duefleet-refused-class"] != "loop" {
 				l.t.Fatalf("refused: %v", d.Headers)
 			}
@@ -43,9 +43,9 @@ func TestAMessageInACircleOfTopicsIsRefused(t *testing.T) {
 	for _, queue := range []string{"q", "p"} {
 		check.Until(t, "a consumer", func() bool { return hasConsumer(l, queue) })
 	}
-	l.ok(client.ExchangeBind("too", "key", "a", false, nil))
-	l.ok(client.ExchangeBind("in", "key", "b", false, nil))
-	l.ok(client.PublishWithContext(t.Context(), "in", "key", true, false, amqp.Publishing{}))
+	check.OK(l.t, client.ExchangeBind("too", "key", "a", false, nil))
+	check.OK(l.t, client.ExchangeBind("in", "key", "b", false, nil))
+	check.OK(l.t, client.PublishWithContext(t.Context(), "in", "key", true, false, amqp.Publishing{}))
 	if n := l.refusedAsLoop(client, "q.refused", "p.refused"); n != 16 {
 		t.Errorf("taken in %d times", n)
 	}
@@ -59,11 +59,11 @@ func TestAMessageThatCopiesItselfToTheIntakeIsRefused(t *testing.T) {
 		nil)
 	client := servertest.Channel(t, l.rabbit)
 	in := forward.Inlet{Exchange: "in", Type: amqp.ExchangeTopic, Queue: "q", Refused: "q.refused", Declare: true}
-	l.ok(in.Prepare(client))
+	check.OK(l.t, in.Prepare(client))
 	_, err := client.QueueDeclare("due", true, false, false, false, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	l.start()
-	l.ok(client.PublishWithContext(t.Context(), "in", "due", true, false,
+	check.OK(l.t, client.PublishWithContext(t.Context(), "in", "due", true, false,
 		amqp.Publishing{Headers: amqp.Table{"CC": []any{"q"}}}))
 	if n := l.refusedAsLoop(client, "q.refused"); n != 16 {
 		t.Errorf("taken in %d times", n)

@@ -46,7 +46,7 @@ func newClustered(t *testing.T) *clustered {
 	c.start()
 	c.consume()
 	c.p, err = c.topic("orders").Placement(t.Context())
-	c.ok(err)
+	check.OK(c.t, err)
 	return c
 }
 
@@ -54,7 +54,7 @@ func newClustered(t *testing.T) *clustered {
 func (c *clustered) consume() {
 	ch := servertest.Channel(c.t, c.rabbit)
 	messages, err := ch.Consume("orders.due", "", true, false, false, false, nil)
-	c.ok(err)
+	check.OK(c.t, err)
 	go func() {
 		for m := range messages {
 			c.arrived(m)
@@ -96,7 +96,7 @@ func (c *clustered) master(key string) *servers.Redis {
 		c.t.Fatalf("%T is no client of a cluster", c.rdb)
 	}
 	client, err := cluster.MasterForKey(c.t.Context(), key)
-	c.ok(err)
+	check.OK(c.t, err)
 	for _, n := range c.cluster.Nodes {
 		if n.Addr() == client.Options().Addr {
 			return n
@@ -166,8 +166,8 @@ func (c *clustered) hang(tickets bool) {
 		c.put(append(its, others...)...)
 		rounds++
 	}
-	c.ok(hung.Pause())
-	defer func() { c.ok(hung.Resume()) }()
+	check.OK(c.t, hung.Pause())
+	defer func() { check.OK(c.t, hung.Resume()) }()
 	// The master hangs until five rounds have come, so a shard that waits for it fails. How
 	// late a task may come is measured with the faults of a cluster.
 	for began, n := time.Now(), 0; n < 5 || time.Since(began) < 12*time.Second; n++ {
@@ -175,7 +175,7 @@ func (c *clustered) hang(tickets bool) {
 		rounds++
 		c.delivers(rounds*len(others), others)
 	}
-	c.ok(hung.Resume())
+	check.OK(c.t, hung.Resume())
 	c.delivers(4*len(its), its)
 	if _, repeats := c.arrivals(others); repeats > 0 {
 		c.t.Errorf("%d tasks of the other masters' shards were delivered twice", repeats)

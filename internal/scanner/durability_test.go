@@ -21,14 +21,14 @@ import (
 func loneOn(t *testing.T, server *servers.Redis) *lone {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
-	l.ok(l.rdb.Close())
+	check.OK(l.t, l.rdb.Close())
 	l.rdb = redis.NewUniversalClient(servertest.RedisOptions(server.Addr()))
 	var err error
 	l.Scanner, err = New(Config{
 		Settings: l.cfg.Settings, Source: config.NewFile(l.path, nil), Store: storeOf(t, l.rdb, "duefleet"), Instance: "lone",
 		Log: slog.New(slog.NewTextHandler(l.said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
-	l.ok(err)
+	check.OK(l.t, err)
 	return l
 }
 
@@ -38,7 +38,7 @@ func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
 	l := loneOn(t, server)
-	l.ok(server.Kill())
+	check.OK(l.t, server.Kill())
 	l.run()
 	const warning = "redis does not serve this scanner"
 	refused := server.Addr() + ": connect: connection refused"
@@ -50,7 +50,7 @@ func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
 		!strings.Contains(body, refused) {
 		t.Errorf("/readyz: %d, %q", status, body)
 	}
-	l.ok(server.Restart(t.Context()))
+	check.OK(l.t, server.Restart(t.Context()))
 	check.Until(t, "the scanner to be ready", func() bool { status, _ = l.ask("/readyz"); return status == http.StatusOK })
 	if lines := l.said.Lines(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
 		!strings.Contains(lines[0], refused) {
@@ -73,7 +73,7 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 	told := func(reasons ...string) bool {
 		status, body := l.ask("/readyz")
 		s, err := admin.ReadStatus(t.Context(), l.store, "")
-		l.ok(err)
+		check.OK(l.t, err)
 		for _, text := range []string{body, fmt.Sprint(s.Problems)} {
 			for _, reason := range []string{"allkeys-lru", "no append-only file"} {
 				want := strings.Contains(strings.Join(reasons, " "), reason)
@@ -90,19 +90,19 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 		!strings.Contains(lines[0], "allkeys-lru") {
 		t.Errorf("the log tells %q, want one warning", lines)
 	}
-	l.ok(l.rdb.ConfigSet(t.Context(), "appendonly", "yes").Err())
+	check.OK(l.t, l.rdb.ConfigSet(t.Context(), "appendonly", "yes").Err())
 	check.Until(t, "one to be told", func() bool { return told("allkeys-lru") })
-	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	check.OK(l.t, l.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	check.Until(t, "none to be told", func() bool { return told() })
 	if lines := l.said.Lines("redis is set to keep tasks again"); len(lines) != 1 || len(l.said.Lines(warning)) != 2 {
 		t.Errorf("the log tells %q and %q", lines, l.said.Lines(warning))
 	}
-	l.ok(l.rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err())
+	check.OK(l.t, l.rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err())
 	check.Until(t, "the log to say that nothing is known",
 		func() bool { return len(l.said.Lines("level=DEBUG msg=\"not known whether redis keeps")) == 1 })
 	check.Until(t, "more looks", func() bool {
 		refused, err := l.rdb.ACLLog(t.Context(), 1).Result()
-		l.ok(err)
+		check.OK(l.t, err)
 		return len(refused) > 0 && refused[0].Object == "info" && refused[0].Count > 2
 	})
 	if lines := l.said.Lines("not known whether redis keeps"); len(lines) != 1 || !told() {

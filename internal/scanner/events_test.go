@@ -33,7 +33,7 @@ func TestTheSettingHistory(t *testing.T) {
 	l.put(1)
 	check.Until(t, "the second task to leave", l.empty)
 	events, err := l.topic("orders").Events(t.Context(), "o-0")
-	l.ok(err)
+	check.OK(l.t, err)
 	if len(events) != 2 || events[0].Kind != task.Scheduled || events[1].Kind != task.Delivered {
 		t.Errorf("events: %v", events)
 	}

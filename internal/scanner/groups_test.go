@@ -14,9 +14,9 @@ import (
 func (l *lone) join(id string, r *task.Recurrence, amqp *task.AMQP) {
 	l.t.Helper()
 	body, err := shard.Encode(&task.Task{Payload: []byte("p"), Group: "g", Recurrence: r, AMQP: amqp})
-	l.ok(err)
+	check.OK(l.t, err)
 	e := shard.Entry{ID: id, When: task.Now(), Body: body}
-	l.ok(router.New(l.store).Topic("orders").Schedule(l.t.Context(), []shard.Entry{e})[0].Err)
+	check.OK(l.t, router.New(l.store).Topic("orders").Schedule(l.t.Context(), []shard.Entry{e})[0].Err)
 }
 
 // indexed counts the members of the index of groups.
@@ -24,7 +24,7 @@ func (l *lone) indexed() (n int) {
 	l.t.Helper()
 	for _, part := range l.topic("orders").Index() {
 		some, err := part.Next(l.t.Context(), 500)
-		l.ok(err)
+		check.OK(l.t, err)
 		n += len(some)
 	}
 	return n
@@ -62,7 +62,7 @@ func TestAParkedRunIsInTheGroupOfItsTask(t *testing.T) {
 	check.Until(t, "a parked run", func() bool {
 		var err error
 		page, err = r.Group("g").Next(t.Context())
-		l.ok(err)
+		check.OK(l.t, err)
 		return len(page) == 2
 	})
 	for _, s := range page {
@@ -78,11 +78,11 @@ func TestAFleetSweepsTheIndexOfGroups(t *testing.T) {
 	leave := func(group string) {
 		t.Helper()
 		now, err := topic.Now(t.Context())
-		l.ok(err)
+		check.OK(l.t, err)
 		body, err := shard.Encode(&task.Task{Group: group})
-		l.ok(err)
+		check.OK(l.t, err)
 		m := shard.NewMark(now-time.Hour.Milliseconds()).Set("a", body)
-		l.ok(topic.Join(t.Context(), []shard.Member{m})[0])
+		check.OK(l.t, topic.Join(t.Context(), []shard.Member{m})[0])
 	}
 	leave("x")
 	leave("y")
@@ -92,7 +92,7 @@ func TestAFleetSweepsTheIndexOfGroups(t *testing.T) {
 	check.Until(t, "the index to be swept", func() bool { return l.indexed() == 1 })
 	leave("z")
 	mine, err := topic.BeginSweep(t.Context(), time.Hour)
-	l.ok(err)
+	check.OK(l.t, err)
 	check.Equal(t, "another sweep begins", mine, false)
 	check.Equal(t, "members", l.indexed(), 2)
 }

@@ -61,14 +61,14 @@ func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string,
 	t.Helper()
 	l := &lone{t: t, said: &check.Log{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
 	u, err := url.Parse(l.rabbit)
-	l.ok(err)
+	check.OK(l.t, err)
 	l.bridge = faults.Proxy(t, faults.Local, u.Host)
 	u.Host = l.bridge.Listen
 	l.prefix = fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\nrabbitmq: {urls: [%q]}\nadmin: {listen: \"127.0.0.1:0\"}\n",
 		addrs, prefix, u)
 	l.write(topics)
 	cfg, err := config.Load(l.path, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	options := servertest.RedisOptions(addrs)
 	options.ContextTimeoutEnabled = true
 	l.rdb = redis.NewUniversalClient(options)
@@ -79,7 +79,7 @@ func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string,
 	}
 	l.Scanner, err = New(Config{Settings: cfg, Source: source, Store: storeOf(t, l.rdb, prefix), Instance: "lone",
 		Log: slog.New(slog.NewTextHandler(l.said, nil))})
-	l.ok(err)
+	check.OK(l.t, err)
 	return l
 }
 
@@ -89,7 +89,7 @@ func (l *lone) start() {
 	l.t.Helper()
 	l.run()
 	cfg, err := config.Load(l.path, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	for name := range cfg.Topics {
 		check.Until(l.t, "topic "+name+" to be served", func() bool {
 			v := l.served(name)
@@ -120,8 +120,8 @@ func (l *lone) write(topics map[string]string) {
 		text = l.prefix
 	}
 	next := l.path + ".next"
-	l.ok(os.WriteFile(next, []byte(text), 0o600))
-	l.ok(os.Rename(next, l.path))
+	check.OK(l.t, os.WriteFile(next, []byte(text), 0o600))
+	check.OK(l.t, os.Rename(next, l.path))
 }
 
 // trouble returns what is wrong with a topic; "" if nothing is.
@@ -135,16 +135,11 @@ func (l *lone) trouble(name string) string {
 
 func (l *lone) topic(name string) *shard.Topic { return l.store.Topic(name) }
 
-func (l *lone) ok(err error) {
-	l.t.Helper()
-	check.OK(l.t, err)
-}
-
 // broker returns a connection for the test itself.
 func (l *lone) broker() *amqp.Connection {
 	l.t.Helper()
 	conn, err := amqp.Dial(l.rabbit)
-	l.ok(err)
+	check.OK(l.t, err)
 	l.t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -153,7 +148,7 @@ func (l *lone) broker() *amqp.Connection {
 func (l *lone) declared(conn *amqp.Connection, exchange string) bool {
 	l.t.Helper()
 	ch, err := conn.Channel()
-	l.ok(err)
+	check.OK(l.t, err)
 	defer ch.Close()
 	return ch.ExchangeDeclarePassive(exchange, "direct", true, false, false, false, nil) == nil
 }
@@ -162,7 +157,7 @@ func (l *lone) declared(conn *amqp.Connection, exchange string) bool {
 func (l *lone) exports(topic string) bool {
 	l.t.Helper()
 	families, err := l.cfg.Registry.Gather()
-	l.ok(err)
+	check.OK(l.t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			for _, label := range m.GetLabel() {

@@ -40,9 +40,7 @@ func newExpecting(t *testing.T) *expecting {
 	addr, folder := servertest.Consul(t)
 	kept, err := consul.New(consul.Config{Addr: addr, Prefix: folder, Log: slog.New(slog.DiscardHandler)})
 	check.OK(t, err)
-	anyone, err := api.NewClient(&api.Config{Address: addr,
-		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	check.OK(t, err)
+	anyone := fixture.Consul(t, addr)
 	return &expecting{t: t, prefix: prefix, rdb: fixture.Client(t, redisAddr), kept: kept, values: anyone.KV(),
 		key: folder + "/identity/" + prefix}
 }
@@ -228,7 +226,7 @@ func TestALossIsSeenWithoutConsul(t *testing.T) {
 	first := func() string { return l.rdb.HGet(t.Context(), "duefleet:identity", "value").Val() }
 	check.Until(t, "an identity, and all documents", func() bool { return first() != "" && kept() })
 	expected := first()
-	l.ok(l.rdb.FlushAll(t.Context()).Err())
+	check.OK(l.t, l.rdb.FlushAll(t.Context()).Err())
 	var found problem.Problem
 	check.Until(t, "the problem", func() bool { found = l.problem(problem.DataLost, ""); return found.Kind != "" })
 	if found.Severity != problem.Broken || found.Facts["expected"] != expected || found.Facts["found"] != "" ||
@@ -249,7 +247,7 @@ func TestALossIsSeenWithoutConsul(t *testing.T) {
 		t.Errorf("got %+v, %v", loss, err)
 	}
 	accepted, err := loss.Accept(t.Context(), l.store)
-	l.ok(err)
+	check.OK(l.t, err)
 	check.Until(t, "its end", func() bool { return l.problem(problem.DataLost, "").Kind == "" })
 	l.sees(false, "data_lost")
 	if id := first(); id != accepted+" replaces "+expected {
@@ -267,8 +265,8 @@ func TestARestartOfRedisIsNoLoss(t *testing.T) {
 	id := func() string { return l.rdb.HGet(t.Context(), "duefleet:identity", "value").Val() }
 	check.Until(t, "an identity", func() bool { return id() != "" })
 	first := id()
-	l.ok(server.Kill())
-	l.ok(server.Restart(t.Context()))
+	check.OK(l.t, server.Kill())
+	check.OK(l.t, server.Restart(t.Context()))
 	gets := func() (n int) {
 		stats := registry.ParseInfo(l.rdb.Info(t.Context(), "commandstats").Val())
 		_, _ = fmt.Sscanf(stats["cmdstat_hget"], "calls=%d", &n)

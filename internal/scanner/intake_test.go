@@ -22,7 +22,7 @@ func taking(queue string, more ...string) string {
 // publishIn publishes a message to the intake's exchange, due in an hour.
 func (l *lone) publishIn(client *amqp.Channel, id string) {
 	l.t.Helper()
-	l.ok(client.PublishWithContext(l.t.Context(), "in", "key", true, false, amqp.Publishing{MessageId: id,
+	check.OK(l.t, client.PublishWithContext(l.t.Context(), "in", "key", true, false, amqp.Publishing{MessageId: id,
 		Headers: amqp.Table{"x-duefleet-in": "1h"}}))
 }
 
@@ -30,7 +30,7 @@ func (l *lone) publishIn(client *amqp.Channel, id string) {
 func (l *lone) consumers(client *amqp.Channel, queue string) (consumers, messages int) {
 	l.t.Helper()
 	q, err := client.QueueDeclarePassive(queue, true, false, false, false, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	return q.Consumers, q.Messages
 }
 
@@ -38,7 +38,7 @@ func (l *lone) consumers(client *amqp.Channel, queue string) (consumers, message
 func (l *lone) takenIn() (n int) {
 	l.t.Helper()
 	families, err := l.cfg.Registry.Gather()
-	l.ok(err)
+	check.OK(l.t, err)
 	for _, f := range families {
 		if f.GetName() == "duefleet_intake_total" {
 			for _, m := range f.GetMetric() {
@@ -73,7 +73,7 @@ func TestTheIntakeFollowsTheSettings(t *testing.T) {
 	l.write(map[string]string{"orders": taking("second")})
 	check.Until(t, "a consumer of the second queue", one("second"))
 	check.Until(t, "none of the first queue", func() bool { n, _ := l.consumers(client, "first"); return n == 0 })
-	l.ok(client.QueueUnbind("first", "#", "in", nil))
+	check.OK(l.t, client.QueueUnbind("first", "#", "in", nil))
 	l.publishIn(client, "b")
 	check.Until(t, "another message to be taken in", func() bool { return l.takenIn() == 2 })
 
@@ -119,13 +119,13 @@ func TestAnIntakeThatCannotBeServedSaysWhy(t *testing.T) {
 		t.Errorf("delivery is blocked: %s", block.Reason)
 	}
 	client := servertest.Channel(t, l.rabbit)
-	l.ok(client.ExchangeDeclare("in", "topic", true, false, false, false, nil))
-	l.ok(client.ExchangeDeclare("q.refused", "fanout", true, false, false, false, nil))
+	check.OK(l.t, client.ExchangeDeclare("in", "topic", true, false, false, false, nil))
+	check.OK(l.t, client.ExchangeDeclare("q.refused", "fanout", true, false, false, false, nil))
 	for _, queue := range []string{"q", "q.refused"} {
 		_, err := client.QueueDeclare(queue, true, false, false, false, nil)
-		l.ok(err)
+		check.OK(l.t, err)
 	}
-	l.ok(client.QueueBind("q", "#", "in", false, nil))
+	check.OK(l.t, client.QueueBind("q", "#", "in", false, nil))
 	check.Until(t, "a consumer", func() bool { return hasConsumer(l, "q") })
 	l.publishIn(client, "a")
 	check.Until(t, "a message to be taken in", func() bool { return l.takenIn() == 1 && l.trouble("orders") == "" })
@@ -147,13 +147,13 @@ func TestTheIntakesHeadersFollowTheSetting(t *testing.T) {
 	client := servertest.Channel(t, l.rabbit)
 	check.Until(t, "a consumer", func() bool { return hasConsumer(l, "q") })
 	_, err := client.QueueDeclare("all", true, false, false, false, nil)
-	l.ok(err)
-	l.ok(client.QueueBind("all", "key", "orders.out", false, nil))
+	check.OK(l.t, err)
+	check.OK(l.t, client.QueueBind("all", "key", "orders.out", false, nil))
 	deliveries, err := client.Consume("all", "", true, false, false, false, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	arrived := func() amqp.Delivery {
 		t.Helper()
-		l.ok(client.PublishWithContext(t.Context(), "in", "key", true, false,
+		check.OK(l.t, client.PublishWithContext(t.Context(), "in", "key", true, false,
 			amqp.Publishing{Headers: amqp.Table{"n": int8(1)}}))
 		return check.Receive(t, "a message", deliveries)
 	}

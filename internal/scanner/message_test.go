@@ -44,28 +44,28 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 	settings := "exchange: events, tick: 20ms, max_attempts: 2, backoff: {min: 20ms, max: 20ms}"
 	l := newLone(t, map[string]string{"orders": "{shards: 1, " + settings + "}"}, nil)
 	ch, err := l.broker().Channel()
-	l.ok(err)
-	l.ok(ch.ExchangeDeclare("events", "topic", true, false, false, false, nil))
+	check.OK(l.t, err)
+	check.OK(l.t, ch.ExchangeDeclare("events", "topic", true, false, false, false, nil))
 	l.start()
 	want := map[string]string{} // by routing key
 	entries := make([]shard.Entry, n)
 	for i := range entries {
 		m := numbered(i)
 		body, err := amqpmsg.Encode(m)
-		l.ok(err)
+		check.OK(l.t, err)
 		want[m.RoutingKey] = string(body)
 		entries[i] = shard.Entry{ID: fmt.Sprint("made-", i), When: task.Now(), Body: body}
 	}
 	for _, r := range router.New(l.store).Topic("orders").Schedule(t.Context(), entries) {
-		l.ok(r.Err)
+		check.OK(l.t, r.Err)
 	}
 	parked := func() (all []shard.Record) {
 		t.Helper()
 		p, err := l.topic("orders").Placement(t.Context())
-		l.ok(err)
+		check.OK(l.t, err)
 		for at := range p.Scanned() {
 			page, err := l.topic("orders").Shard(at).ParkedCursor().Next(t.Context(), n)
-			l.ok(err)
+			check.OK(l.t, err)
 			all = append(all, page...)
 		}
 		return all
@@ -84,8 +84,8 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 		return err == nil && p.Shards == 3 && p.Phase == shard.Stable
 	})
 	_, err = ch.QueueDeclare("all", true, false, false, false, nil)
-	l.ok(err)
-	l.ok(ch.QueueBind("all", "#", "events", false, nil))
+	check.OK(l.t, err)
+	check.OK(l.t, ch.QueueBind("all", "#", "events", false, nil))
 	replayed := 0
 	for at := range 3 {
 		ids := make([]string, n)
@@ -93,14 +93,14 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 			ids[i] = entries[i].ID
 		}
 		some, err := l.topic("orders").Shard(at).Replay(t.Context(), ids...)
-		l.ok(err)
+		check.OK(l.t, err)
 		replayed += some
 	}
 	if replayed != n {
 		t.Errorf("replayed %d of %d", replayed, n)
 	}
 	deliveries, err := ch.Consume("all", "", true, false, false, false, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	for range n {
 		d := check.Receive(t, "a message", deliveries)
 		if got, err := amqpmsg.Encode(amqptypes.Message(&d)); err != nil || !bytes.Equal(got, []byte(want[d.RoutingKey])) {

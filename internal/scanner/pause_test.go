@@ -25,11 +25,11 @@ func TestAPauseEndsByItself(t *testing.T) {
 	l.start()
 	entry := shard.Entry{ID: "o-1", When: task.Now(), Body: []byte{0}}
 	r := router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0]
-	l.ok(r.Err)
+	check.OK(l.t, r.Err)
 	status := func() admin.TopicStatus {
 		t.Helper()
 		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
-		l.ok(err)
+		check.OK(l.t, err)
 		return s.Topics[0]
 	}
 	check.Until(t, "status to say until when", func() bool {
@@ -39,7 +39,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 			fmt.Sprint(s.Notes) == "[paused (the shop moves): nothing is delivered until 2126-01-01T00:00:00Z; 1 tasks are due]"
 	})
 	now, err := l.store.Now(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	end := time.UnixMilli(now).Add(3 * time.Second)
 	l.write(paused(end.UTC().Format(time.RFC3339Nano)))
 	check.Until(t, "the task to be delivered", func() bool { return status().Pending == 0 })
@@ -64,17 +64,17 @@ func TestAPauseInRedis(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 1")}, nil)
 	orders := l.store.Topic("orders")
-	l.ok(l.store.Registry().Hold(t.Context(), "orders", registry.Hold{Reason: "the shop moves"}))
+	check.OK(l.t, l.store.Registry().Hold(t.Context(), "orders", registry.Hold{Reason: "the shop moves"}))
 	l.start()
 	scheduled := func(id string) {
 		t.Helper()
 		entry := shard.Entry{ID: id, When: task.Now(), Body: []byte{0}}
-		l.ok(router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0].Err)
+		check.OK(l.t, router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0].Err)
 	}
 	status := func() admin.TopicStatus {
 		t.Helper()
 		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
-		l.ok(err)
+		check.OK(l.t, err)
 		return s.Topics[0]
 	}
 	check.Until(t, "the topic to be made", func() bool { _, err := orders.Placement(t.Context()); return err == nil })
@@ -85,18 +85,18 @@ func TestAPauseInRedis(t *testing.T) {
 			"[paused (in Redis: the shop moves): nothing is delivered until it is resumed; 1 tasks are due]"
 	})
 	now, err := l.store.Now(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	end := time.UnixMilli(now).Add(2 * time.Second)
-	l.ok(l.store.Registry().Hold(t.Context(), "orders", registry.Hold{Until: end}))
+	check.OK(l.t, l.store.Registry().Hold(t.Context(), "orders", registry.Hold{Until: end}))
 	check.Until(t, "the task to be delivered", func() bool { return status().Pending == 0 })
 	if now, err = l.store.Now(t.Context()); err != nil || time.UnixMilli(now).Before(end) {
 		t.Errorf("delivered before %s, at %s, %v", end, time.UnixMilli(now), err)
 	}
-	l.ok(l.store.Registry().Hold(t.Context(), "orders", registry.Hold{}))
+	check.OK(l.t, l.store.Registry().Hold(t.Context(), "orders", registry.Hold{}))
 	check.Until(t, "status to say that it is paused again", func() bool { return status().Paused })
 	scheduled("o-2")
 	ended, err := l.store.Registry().EndHold(t.Context(), "orders")
-	l.ok(err)
+	check.OK(l.t, err)
 	check.Until(t, "the second task to be delivered", func() bool { s := status(); return !s.Paused && s.Pending == 0 })
 	if again, err := l.store.Registry().EndHold(t.Context(), "orders"); err != nil || !ended || again {
 		t.Errorf("ended %t, then %t, %v", ended, again, err)

@@ -115,7 +115,7 @@ func TestManyShardsChange(t *testing.T) {
 	l.write(map[string]string{"orders": declaring("orders", "tick: 100ms", fmt.Sprint("shards: ", fewer))})
 	clean := func() (n int) {
 		all, err := topic.Clean(t.Context(), fixture.Placement(t, topic))
-		l.ok(err)
+		check.OK(l.t, err)
 		for _, c := range all {
 			if c {
 				n++

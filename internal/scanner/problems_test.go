@@ -22,7 +22,7 @@ import (
 func (l *lone) whole() admin.Status {
 	l.t.Helper()
 	s, err := admin.ReadStatus(l.t.Context(), l.store, "")
-	l.ok(err)
+	check.OK(l.t, err)
 	return s
 }
 
@@ -43,14 +43,14 @@ func TestAFullRedisReachesStatus(t *testing.T) {
 	t.Parallel()
 	l := loneOn(t, servertest.OwnRedis(t))
 	l.run()
-	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	check.OK(l.t, l.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	check.Until(t, "the problem", func() bool { return l.problem(problem.RedisFull, "").Kind != "" })
 	if room, up := l.roomInRedis(), l.redisUp(); room.OK || !up.OK || l.whole().Status != problem.Broken {
 		t.Errorf("room %+v, up %+v, status %s", room, up, l.whole().Status)
 	}
 	beat := l.heartbeat.State().Answered
 	check.Until(t, "another heartbeat", func() bool { return l.heartbeat.State().Answered.Sub(beat) > 0 })
-	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	check.OK(l.t, l.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	check.Until(t, "its end", func() bool { return l.problem(problem.RedisFull, "").Kind == "" && l.roomInRedis().OK })
 }
 
@@ -62,12 +62,12 @@ func TestANearlyFullRedisIsReported(t *testing.T) {
 	l := loneOn(t, servertest.OwnRedis(t))
 	l.durability.every = 10 * time.Millisecond
 	l.start()
-	l.ok(l.rdb.SetRange(t.Context(), "filler", 64<<20, "x").Err()) // so that 5 % are much
+	check.OK(l.t, l.rdb.SetRange(t.Context(), "filler", 64<<20, "x").Err()) // so that 5 % are much
 	used, err := strconv.Atoi(registry.ParseInfo(l.rdb.Info(t.Context(), "memory").Val())["used_memory"])
-	l.ok(err)
+	check.OK(l.t, err)
 	limit := func(bytes int) {
 		t.Helper()
-		l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err())
+		check.OK(l.t, l.rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err())
 	}
 	limit(used * 100 / 95)
 	var found problem.Problem
@@ -123,7 +123,7 @@ func TestAProblemReachesStatus(t *testing.T) {
 	if later := l.problem(problem.ExchangeMissing, "orders"); !later.Since.Equal(found.Since) {
 		t.Errorf("since %s, and then since %s", found.Since, later.Since)
 	}
-	l.ok(servertest.Channel(t, l.rabbit).ExchangeDeclare("missing", "topic", true, false, false, false, nil))
+	check.OK(l.t, servertest.Channel(t, l.rabbit).ExchangeDeclare("missing", "topic", true, false, false, false, nil))
 	check.Until(t, "its end", func() bool { return l.problem(problem.ExchangeMissing, "orders").Kind == "" })
 }
 
@@ -131,7 +131,7 @@ func TestAProblemReachesStatus(t *testing.T) {
 func (l *lone) seen() (all []string) {
 	l.t.Helper()
 	families, err := l.cfg.Registry.Gather()
-	l.ok(err)
+	check.OK(l.t, err)
 	for _, f := range families {
 		if f.GetName() != "duefleet_problem" {
 			continue
@@ -157,11 +157,11 @@ func TestProblemsAreMetrics(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": taking("first"), "mails": "{shards: 1, exchange: missing}"}, nil)
 	channel := servertest.Channel(t, l.rabbit)
-	l.ok(channel.ExchangeDeclare("in", "fanout", true, false, false, false, nil)) // scanners declare another type
+	check.OK(l.t, channel.ExchangeDeclare("in", "fanout", true, false, false, false, nil)) // scanners declare another type
 	l.run()
 	l.sees(true, "intake_stopped orders")
 	l.sees(true, "exchange_missing mails")
-	l.ok(channel.ExchangeDelete("in", false, false))
+	check.OK(l.t, channel.ExchangeDelete("in", false, false))
 	l.sees(false, "intake_stopped orders")
 
 	l.write(map[string]string{"orders": taking("first")})
@@ -179,9 +179,9 @@ func TestAnUnansweredScannerIsAMetric(t *testing.T) {
 	l := loneOn(t, server)
 	l.start()
 	l.sees(false, "redis_unreachable")
-	l.ok(server.Kill())
+	check.OK(l.t, server.Kill())
 	l.sees(true, "redis_unreachable")
-	l.ok(server.Restart(t.Context()))
+	check.OK(l.t, server.Restart(t.Context()))
 	l.sees(false, "redis_unreachable")
 }
 

@@ -19,18 +19,18 @@ import (
 func (l *lone) recur(id string, r task.Recurrence) {
 	l.t.Helper()
 	body, err := shard.Encode(&task.Task{Payload: []byte("p"), Headers: map[string]string{"h": "v"}, Recurrence: &r})
-	l.ok(err)
+	check.OK(l.t, err)
 	e := shard.Entry{ID: id, When: task.Now(), Body: body}
-	l.ok(router.New(l.store).Topic("orders").Schedule(l.t.Context(), []shard.Entry{e})[0].Err)
+	check.OK(l.t, router.New(l.store).Topic("orders").Schedule(l.t.Context(), []shard.Entry{e})[0].Err)
 }
 
 // arrived returns the messages of the queue orders.due as they come.
 func (l *lone) arrived() <-chan amqp.Delivery {
 	l.t.Helper()
 	ch, err := l.broker().Channel()
-	l.ok(err)
+	check.OK(l.t, err)
 	messages, err := ch.Consume("orders.due", "", true, false, false, false, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	return messages
 }
 
@@ -89,9 +89,9 @@ func TestARunThatNoQueueTakesIsParkedAlone(t *testing.T) {
 	const settings = "exchange: %s, routing_key: orders.due, tick: 20ms, max_attempts: 2, backoff: {min: 20ms, max: 20ms}"
 	l := newLone(t, map[string]string{"orders": "{shards: 4, " + fmt.Sprintf(settings, "amq.direct") + "}"}, nil)
 	ch, err := l.broker().Channel()
-	l.ok(err)
+	check.OK(l.t, err)
 	_, err = ch.QueueDeclare("orders.due", true, false, false, false, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	l.start()
 	l.recur("a", task.Recurrence{Every: time.Second})
 	var parked []shard.Stored
@@ -99,7 +99,7 @@ func TestARunThatNoQueueTakesIsParkedAlone(t *testing.T) {
 		parked = nil
 		for at := range 4 {
 			some, err := l.topic("orders").Shard(at).List(shard.SpanOf(task.Parked), "").Next(t.Context())
-			l.ok(err)
+			check.OK(l.t, err)
 			parked = append(parked, some...)
 		}
 		return len(parked) >= 2
@@ -117,9 +117,9 @@ func TestARunThatNoQueueTakesIsParkedAlone(t *testing.T) {
 		t.Errorf("after the parked runs comes %s", next.MessageId)
 	}
 	p, err := l.topic("orders").Placement(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	_, err = l.topic("orders").Shard(p.New(parked[0].ID)).Replay(t.Context(), parked[0].ID)
-	l.ok(err)
+	check.OK(l.t, err)
 	for next.MessageId != parked[0].ID {
 		next = check.Receive(t, "the replayed run", messages)
 	}

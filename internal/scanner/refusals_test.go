@@ -40,21 +40,21 @@ func (l *lone) spread(n int, shards ...int) {
 func (l *lone) spoil(at int) (fix func()) {
 	l.t.Helper()
 	key := fmt.Sprintf("%s:due:{orders:%d}", l.cfg.Settings.Redis.Prefix, at)
-	l.ok(l.rdb.Del(l.t.Context(), key).Err())
-	l.ok(l.rdb.Set(l.t.Context(), key, "in the way", 0).Err())
-	return func() { l.ok(l.rdb.Del(l.t.Context(), key).Err()) }
+	check.OK(l.t, l.rdb.Del(l.t.Context(), key).Err())
+	check.OK(l.t, l.rdb.Set(l.t.Context(), key, "in the way", 0).Err())
+	return func() { check.OK(l.t, l.rdb.Del(l.t.Context(), key).Err()) }
 }
 
 // ask returns the answer of the scanner's admin address.
 func (l *lone) ask(path string) (status int, body string) {
 	l.t.Helper()
 	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, "http://"+l.admin.Addr()+path, nil)
-	l.ok(err)
+	check.OK(l.t, err)
 	resp, err := http.DefaultClient.Do(req)
-	l.ok(err)
+	check.OK(l.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	l.ok(err)
+	check.OK(l.t, err)
 	return resp.StatusCode, string(text)
 }
 
@@ -90,7 +90,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 		t.Errorf("/metrics:\n%s", body)
 	}
 	s, err := admin.ReadStatus(t.Context(), l.store, "")
-	l.ok(err)
+	check.OK(l.t, err)
 	orders := s.Topics[0]
 	if len(orders.PerShard) != 3 || len(orders.Unreadable) != 1 || orders.Unreadable[0].Shard != 2 {
 		t.Errorf("status: %+v", orders)
@@ -100,7 +100,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 	}
 	check.Until(t, "the scanner's own note", func() bool {
 		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
-		l.ok(err)
+		check.OK(l.t, err)
 		return strings.Contains(strings.Join(s.Topics[0].Notes, "\n"), "shard 2 not served by Redis")
 	})
 	fix()
@@ -226,7 +226,7 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 		}
 	}
 	own := &lone{t: t, said: &check.Log{}}
-	own.ok(l.rdb.Do(t.Context(), args...).Err())
+	check.OK(own.t, l.rdb.Do(t.Context(), args...).Err())
 	t.Cleanup(func() { _ = l.rdb.Do(context.Background(), "ACL", "DELUSER", prefix).Err() })
 	options := servertest.RedisOptions(addr)
 	options.Username, options.Password = prefix, "secret"
@@ -239,7 +239,7 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 		Settings: &cfg, Source: config.NewFile(l.path, nil), Store: storeOf(t, own.rdb, prefix), Instance: "without",
 		Log: slog.New(slog.NewTextHandler(own.said, nil)),
 	})
-	own.ok(err)
+	check.OK(own.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- own.Run(ctx) }()
@@ -249,7 +249,7 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 	})
 	check.Until(t, "the scanner to run", func() bool { return len(own.said.Lines("scanner started")) > 0 })
 	all, err := shard.New(l.rdb, prefix)
-	own.ok(err)
+	check.OK(own.t, err)
 	return own, all.Topic("orders")
 }
 

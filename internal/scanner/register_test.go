@@ -10,6 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -29,19 +30,17 @@ func TestAnotherAtAScannersAddressIsNotReadyForIt(t *testing.T) {
 	}
 	addr, prefix := servertest.Consul(t)
 	client, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
-	l.ok(err)
-	anyone, err := api.NewClient(&api.Config{Address: addr,
-		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	l.ok(err)
+	check.OK(l.t, err)
+	anyone := fixture.Consul(l.t, addr)
 	for instance, want := range map[string]string{"lone": api.HealthPassing, "killed & gone": api.HealthCritical} {
-		l.ok(client.Register(t.Context(), instance, l.admin.Addr()))
+		check.OK(l.t, client.Register(t.Context(), instance, l.admin.Addr()))
 		check.Until(t, "the check of "+instance+" to be "+want, func() bool {
 			status, info, err := anyone.Agent().AgentHealthServiceByID(consul.ServiceName + "-" + l.admin.Addr())
-			l.ok(err)
+			check.OK(l.t, err)
 			said := len(info.Checks) == 1 && strings.Contains(info.Checks[0].Output, "instance: down (required): this is lone")
 			return status == want && said == (want == api.HealthCritical)
 		})
-		l.ok(client.Deregister(t.Context(), l.admin.Addr()))
+		check.OK(l.t, client.Deregister(t.Context(), l.admin.Addr()))
 	}
 }
 
@@ -53,9 +52,7 @@ func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	addr, prefix := servertest.Consul(t)
 	register, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
 	check.OK(t, err)
-	client, err := api.NewClient(&api.Config{Address: addr,
-		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
-	check.OK(t, err)
+	client := fixture.Consul(t, addr)
 	entries := func() (ids []string) {
 		all, err := client.Agent().ServicesWithFilterOpts("", (&api.QueryOptions{}).WithContext(check.Context(t)))
 		check.OK(t, err)

@@ -19,8 +19,8 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": one("tick: 20ms", "rate: 1", "lease: 20s"), "quiet": "{}"}, nil)
 	ch, err := l.broker().Channel()
-	l.ok(err)
-	l.ok(ch.ExchangeDeclare("quiet", "direct", true, false, false, false, nil))
+	check.OK(l.t, err)
+	check.OK(l.t, ch.ExchangeDeclare("quiet", "direct", true, false, false, false, nil))
 	l.start()
 	l.put(1000)
 	var s admin.TopicStatus

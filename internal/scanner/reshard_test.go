@@ -39,7 +39,7 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T)
 		return slow
 	})
 	_, err := l.topic("orders").Ensure(t.Context(), 3)
-	l.ok(err)
+	check.OK(l.t, err)
 	slow.held.Lock()
 	l.start()
 	check.Until(t, "4 shards to be read", func() bool { return slow.reads.Load() == 1 })
@@ -50,7 +50,7 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T)
 	slow.held.Unlock()
 	check.Until(t, "6 shards", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
-		l.ok(err)
+		check.OK(l.t, err)
 		return p.Shards == 6 && p.Phase == shard.Stable
 	})
 }
@@ -61,23 +61,23 @@ func TestTasksInShardsThatNobodyPollsAreRecovered(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2")}, nil)
 	client, err := producer.New(producer.Config{Redis: l.rdb, Prefix: l.cfg.Settings.Redis.Prefix})
-	l.ok(err)
+	check.OK(l.t, err)
 	_, err = l.topic("orders").Ensure(t.Context(), 8)
-	l.ok(err)
+	check.OK(l.t, err)
 	const tasks = 60
 	for i := range tasks {
 		_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: strconv.Itoa(i),
 			When: producer.In(time.Hour)})
-		l.ok(err)
+		check.OK(l.t, err)
 	}
 	prefix := l.cfg.Settings.Redis.Prefix
 	for at := range 8 {
-		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
+		check.OK(l.t, l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
 	}
-	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", "1 2 2 stable").Err())
+	check.OK(l.t, l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", "1 2 2 stable").Err())
 	status := func() admin.TopicStatus {
 		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
-		l.ok(err)
+		check.OK(l.t, err)
 		return s.Topics[0]
 	}
 	if s := status(); s.Orphans == 0 || s.Orphans+s.Pending != tasks || len(s.Notes) == 0 {
@@ -90,7 +90,7 @@ func TestTasksInShardsThatNobodyPollsAreRecovered(t *testing.T) {
 		return s.Phase == shard.Stable && s.Shards == 2 && s.Orphans == 0 && s.Pending == tasks
 	})
 	for i := range tasks {
-		l.ok(client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
+		check.OK(l.t, client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
 	}
 }
 
@@ -102,18 +102,18 @@ func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
 	l.start()
 	key := l.cfg.Settings.Redis.Prefix + ":placement:{orders}"
 	old, err := l.rdb.HGetAll(t.Context(), key).Result()
-	l.ok(err)
+	check.OK(l.t, err)
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
 	var ahead shard.Placement
 	check.Until(t, "5 shards", func() bool {
 		ahead, _ = l.served("orders").topic.resharder.Known()
 		return ahead.Shards == 5 && ahead.Phase == shard.Stable
 	})
-	l.ok(l.rdb.Del(t.Context(), key).Err())
-	l.ok(l.rdb.HSet(t.Context(), key, old).Err())
+	check.OK(l.t, l.rdb.Del(t.Context(), key).Err())
+	check.OK(l.t, l.rdb.HSet(t.Context(), key, old).Err())
 	check.Until(t, "the placement that the shards have seen", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
-		l.ok(err)
+		check.OK(l.t, err)
 		known, _ := l.served("orders").topic.resharder.Known()
 		return p == ahead && known == ahead
 	})
@@ -126,7 +126,7 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3")}, nil)
 	l.start()
 	old, err := l.topic("orders").Placement(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
 	prefix := l.cfg.Settings.Redis.Prefix
 	check.Until(t, "5 shards, each of which has been shown that by this scanner and won't be again", func() bool {
@@ -140,9 +140,9 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 		return true
 	})
 	for at := range 5 {
-		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
+		check.OK(l.t, l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
 	}
-	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", old.String()).Err())
+	check.OK(l.t, l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", old.String()).Err())
 	check.Until(t, "the placement from before", func() bool {
 		p, _ := l.served("orders").topic.resharder.Known()
 		return p == old && l.served("orders").topic.scanned() == 3
@@ -171,7 +171,7 @@ func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 	other := known
 	other.Shards, other.Previous = 5, 5
 	key := l.cfg.Settings.Redis.Prefix + ":placement:{orders}"
-	l.ok(l.rdb.HSet(t.Context(), key, "value", other.String()).Err())
+	check.OK(l.t, l.rdb.HSet(t.Context(), key, "value", other.String()).Err())
 	ticks := l.value("duefleet_ticks_total") + 2*l.value("duefleet_workers") + 2
 	check.Until(t, "every worker to read it", func() bool { return l.value("duefleet_ticks_total") >= ticks })
 	if p, _ := orders.resharder.Known(); p != known {
@@ -214,22 +214,22 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 				l.cfg.Register = registered{}
 			}
 			_, err := l.topic("orders").Ensure(t.Context(), 2)
-			l.ok(err)
+			check.OK(l.t, err)
 			client, err := producer.New(producer.Config{Redis: l.rdb, Prefix: l.cfg.Settings.Redis.Prefix})
-			l.ok(err)
+			check.OK(l.t, err)
 			for i := range 20 {
 				_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: strconv.Itoa(i),
 					When: producer.In(time.Hour)})
-				l.ok(err)
+				check.OK(l.t, err)
 			}
 			invented := shard.Placement{Epoch: 1000, Shards: 16, Previous: 16, Phase: shard.Stable}
 			_, err = l.topic("orders").Shard(0).Fence(t.Context(), invented)
-			l.ok(err)
+			check.OK(l.t, err)
 			l.start()
 			reached := func(shards int) func() bool {
 				return func() bool {
 					p, err := l.topic("orders").Placement(t.Context())
-					l.ok(err)
+					check.OK(l.t, err)
 					return p.Epoch >= invented.Epoch && p.Shards == shards && p.Phase == shard.Stable
 				}
 			}
@@ -241,7 +241,7 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 			}
 			check.Until(t, "the document's shard count", reached(want))
 			for i := range 20 {
-				l.ok(client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
+				check.OK(l.t, client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
 			}
 		})
 	}

@@ -20,7 +20,7 @@ import (
 func (l *lone) status() admin.TopicStatus {
 	l.t.Helper()
 	s, err := admin.ReadStatus(l.t.Context(), l.store, "orders")
-	l.ok(err)
+	check.OK(l.t, err)
 	return s.Topics[0]
 }
 
@@ -31,14 +31,14 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, unroutable("max_attempts: 1000, backoff: {min: 24h, max: 24h}"), nil)
 	ch, err := l.broker().Channel()
-	l.ok(err)
-	l.ok(ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
+	check.OK(l.t, err)
+	check.OK(l.t, ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
 	l.start()
 	l.put(1)
 	p, err := l.topic("orders").Placement(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	stored, err := l.topic("orders").Shard(0).Read(t.Context(), p, "o-0")
-	l.ok(err)
+	check.OK(l.t, err)
 	var s admin.TopicStatus
 	check.Until(t, "the task to wait for another attempt", func() bool { s = l.status(); return s.Retrying > 0 })
 	if s.Retrying != 1 || !s.Oldest.Equal(stored.Due) || !strings.Contains(s.RetryReason, "312 NO_ROUTE") {
@@ -55,8 +55,8 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 	})
 
 	_, err = ch.QueueDeclare("somewhere", true, false, false, false, nil)
-	l.ok(err)
-	l.ok(ch.QueueBind("somewhere", "orders", "nowhere", false, nil))
+	check.OK(l.t, err)
+	check.OK(l.t, ch.QueueBind("somewhere", "orders", "nowhere", false, nil))
 	l.write(unroutable("max_attempts: 1000, backoff: {min: 50ms, max: 50ms}"))
 	l.put(1) // again, due now: it replaces the waiting one
 	check.Until(t, "the task to leave", l.empty)

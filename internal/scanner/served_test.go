@@ -68,7 +68,7 @@ func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
 	close(slow.letGo)
 	check.Until(t, "two saves", func() bool { return slow.ended.Load() >= 2 })
 	doc, err := l.topic("orders").Document(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	if !strings.Contains(string(doc), "rate: 2") {
 		t.Errorf("Redis keeps %s, want the second document", doc)
 	}
@@ -99,15 +99,15 @@ func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
 		func(s config.Source) config.Source { return brokenSource{s} })
 	orders := l.topic("orders")
 	_, err := orders.Ensure(t.Context(), 2)
-	l.ok(err)
-	l.ok(orders.SaveDocument(t.Context(), []byte(declaring("orders", "shards: 2"))))
+	check.OK(l.t, err)
+	check.OK(l.t, orders.SaveDocument(t.Context(), []byte(declaring("orders", "shards: 2"))))
 	l.start()
 	if l.documents.Orphans() != nil {
 		t.Error("it is an orphan")
 	}
 	check.Until(t, "status to name the mistake, and nothing else", func() bool {
 		s, err := admin.ReadStatus(t.Context(), l.store, "orders")
-		l.ok(err)
+		check.OK(l.t, err)
 		notes := s.Topics[0].Notes
 		if strings.Contains(fmt.Sprint(notes), "orphan") {
 			t.Fatalf("notes: %q", notes)
@@ -121,7 +121,7 @@ func (l *lone) remove(name string, left map[string]string) {
 	l.t.Helper()
 	l.write(left)
 	_, err := admin.Removal{Topic: l.topic(name)}.Run(l.t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	check.Until(l.t, "topic "+name+" to be served no more", func() bool {
 		return l.served(name) == nil && !l.exports(name)
 	})
@@ -135,12 +135,12 @@ func TestWhatARemovedTopicDeclaredIsNotDeclaredAgain(t *testing.T) {
 	l.remove("orders", witness)
 	conn := l.broker()
 	ch, err := conn.Channel()
-	l.ok(err)
-	l.ok(ch.ExchangeDelete("orders", false, false))
+	check.OK(l.t, err)
+	check.OK(l.t, ch.ExchangeDelete("orders", false, false))
 	for range 3 {
-		l.ok(ch.ExchangeDelete("witness", false, false))
+		check.OK(l.t, ch.ExchangeDelete("witness", false, false))
 		l.bridge.Stop()
-		l.ok(l.bridge.Start())
+		check.OK(l.t, l.bridge.Start())
 		check.Until(t, "the other topic's exchange to be declared again", func() bool { return l.declared(conn, "witness") })
 	}
 	if l.declared(conn, "orders") {
@@ -157,7 +157,7 @@ func TestATopicMadeAnewKeepsItsMetricsWhenTheOldOneEnds(t *testing.T) {
 	delete(l.topics, "orders")
 	l.mu.Unlock()
 	l.serve(t.Context(), *old.topic.inForce.document.Load())
-	l.ok(l.endTopic(t.Context(), old))
+	check.OK(l.t, l.endTopic(t.Context(), old))
 	if !l.exports("orders") {
 		t.Error("the metrics of a topic that is served are not exported")
 	}
@@ -172,17 +172,17 @@ func TestATopicThatItsRemovalBringsBackIsServedAgain(t *testing.T) {
 	l.start()
 	check.Until(t, "the document to be kept", func() bool {
 		doc, err := l.topic("orders").Document(t.Context())
-		l.ok(err)
+		check.OK(l.t, err)
 		return doc != nil
 	})
 	l.write(nil)
 	p, err := l.topic("orders").Placement(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	removed, err := l.topic("orders").Remove(t.Context(), p)
-	l.ok(err)
+	check.OK(l.t, err)
 	check.Until(t, "the topic to be served no more", func() bool { return removed && l.served("orders") == nil })
 	_, err = l.topic("orders").Ensure(t.Context(), p.Shards)
-	l.ok(err)
+	check.OK(l.t, err)
 	check.Until(t, "the topic to be served", func() bool { return l.served("orders") != nil })
 }
 
@@ -192,7 +192,7 @@ func TestASourceThatIsAwayIsNoMistake(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
 	l.start()
-	l.ok(os.Rename(l.path, l.path+".away"))
+	check.OK(l.t, os.Rename(l.path, l.path+".away"))
 	const away, back = "the source of topics can't be read, the last good settings stay in force", "the source of " +
 		"topics can be read again"
 	check.Until(t, "the log to say that the source is away", func() bool { return len(l.said.Lines(away)) > 0 })
@@ -203,7 +203,7 @@ func TestASourceThatIsAwayIsNoMistake(t *testing.T) {
 	if s := l.status(); len(s.Notes) > 0 {
 		t.Errorf("notes: %q", s.Notes)
 	}
-	l.ok(os.Rename(l.path+".away", l.path))
+	check.OK(l.t, os.Rename(l.path+".away", l.path))
 	check.Until(t, "the log to say that the source is back", func() bool { return len(l.said.Lines(back)) > 0 })
 	if lines := l.said.Lines(away); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
 		len(l.said.Lines(`topic=""`)) > 0 {

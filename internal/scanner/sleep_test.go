@@ -97,7 +97,8 @@ func TestATopicThatHearsNothingDoesNotSleep(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 20ms", "shards: 4")}, nil)
 	prefix, options := l.cfg.Settings.Redis.Prefix, *l.rdb.(*redis.Client).Options()
-	l.ok(l.rdb.Do(t.Context(), "ACL", "SETUSER", prefix, "on", ">secret", "~*", "&*", "+@all", "-ssubscribe").Err())
+	check.OK(l.t, l.rdb.Do(t.Context(), "ACL", "SETUSER", prefix, "on", ">secret", "~*", "&*", "+@all",
+		"-ssubscribe").Err())
 	t.Cleanup(func() { _ = l.rdb.Do(context.Background(), "ACL", "DELUSER", prefix).Err() })
 	options.Username, options.Password = prefix, "secret"
 	deaf := redis.NewClient(&options)
@@ -107,7 +108,7 @@ func TestATopicThatHearsNothingDoesNotSleep(t *testing.T) {
 	cfg.Moving, cfg.Registry = nil, nil
 	var err error
 	l.Scanner, err = New(cfg)
-	l.ok(err)
+	check.OK(l.t, err)
 	l.startsAsleep()
 	l.quiet = 50 * time.Millisecond
 	l.start()
@@ -123,7 +124,7 @@ func TestABrokenSubscriptionMakesASleepingTopicLook(t *testing.T) {
 	l.later(time.Hour)
 	check.Until(t, "the task to be heard of", func() bool { return l.knows(orders) })
 	l.forgets(orders)
-	l.ok(l.rdb.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	check.OK(l.t, l.rdb.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
 	check.Until(t, "the topic to look again", func() bool {
 		now, _ := orders.listening.Heard()
 		return now != before && l.knows(orders)

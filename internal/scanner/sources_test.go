@@ -22,7 +22,7 @@ func (l *lone) of(source string) *lone {
 	cfg, err := l.cfg, error(nil)
 	cfg.SourceName, cfg.Registry = source, nil
 	l.Scanner, err = New(cfg)
-	l.ok(err)
+	check.OK(l.t, err)
 	return l
 }
 
@@ -30,9 +30,9 @@ func (l *lone) of(source string) *lone {
 func (l *lone) recorded(source string, document string) {
 	l.t.Helper()
 	_, err := l.topic("orders").Ensure(l.t.Context(), 3)
-	l.ok(err)
-	l.ok(l.store.TakeSources(l.t.Context(), source, map[string]string{"orders": ""})["orders"].Err)
-	l.ok(l.topic("orders").KeepDocument(l.t.Context(), source, []byte(document)))
+	check.OK(l.t, err)
+	check.OK(l.t, l.store.TakeSources(l.t.Context(), source, map[string]string{"orders": ""})["orders"].Err)
+	check.OK(l.t, l.topic("orders").KeepDocument(l.t.Context(), source, []byte(document)))
 }
 
 // lives adds a member with this source to the fleet. It returns a function that ends the
@@ -40,7 +40,7 @@ func (l *lone) recorded(source string, document string) {
 func (l *lone) lives(instance, source string) (dies func()) {
 	l.t.Helper()
 	note, err := json.Marshal(balance.Member{Instance: instance, Source: source})
-	l.ok(err)
+	check.OK(l.t, err)
 	beat := func() {
 		_, err := l.store.Registry().Heartbeat(l.t.Context(), instance, time.Hour, time.Hour)
 		_, described := l.store.Registry().Describe(l.t.Context(), instance, note)
@@ -65,7 +65,7 @@ func (l *lone) lives(instance, source string) (dies func()) {
 	return func() {
 		close(ended)
 		<-gone
-		l.ok(l.store.Registry().Leave(l.t.Context(), instance))
+		check.OK(l.t, l.store.Registry().Leave(l.t.Context(), instance))
 	}
 }
 
@@ -102,17 +102,17 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 		t.Errorf("it serves exchange %s, M %d", in.Exchange, in.Shards)
 	}
 	paused := declaring("orders", "shards: 3", "paused: true")
-	l.ok(l.topic("orders").KeepDocument(t.Context(), "consul:duefleet", []byte(paused)))
+	check.OK(l.t, l.topic("orders").KeepDocument(t.Context(), "consul:duefleet", []byte(paused)))
 	check.Until(t, "the scanner to follow the fleet's document",
 		func() bool { return l.served("orders").topic.inForce.settings().Paused })
 	p, err := l.topic("orders").Placement(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	raw, err := l.topic("orders").Document(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	if p.Shards != 3 || p.Phase != shard.Stable || string(raw) != paused {
 		t.Errorf("placement %s, document %q", p, raw)
 	}
-	l.ok(l.rdb.Del(t.Context(), l.sourceKey()).Err()) // as an operator does to switch sources
+	check.OK(l.t, l.rdb.Del(t.Context(), l.sourceKey()).Err()) // as an operator does to switch sources
 	check.Until(t, "the scanner to apply its own document",
 		func() bool { return l.served("orders").topic.inForce.settings().Shards == 8 })
 	check.Until(t, "status to be content", func() bool {
@@ -155,7 +155,7 @@ func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 func TestASourceThatCannotBeReadHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2")}, nil).of(config.FileSource)
-	l.ok(l.rdb.HSet(t.Context(), l.sourceKey(), "of", "another type").Err())
+	check.OK(l.t, l.rdb.HSet(t.Context(), l.sourceKey(), "of", "another type").Err())
 	l.start()
 	if lines := l.said.Lines("the recorded sources of topics can't be read"); len(lines) != 1 ||
 		!strings.Contains(lines[0], "WRONGTYPE") {

@@ -64,7 +64,7 @@ func (l *lone) put(n int) {
 func (l *lone) stats() shard.Stats {
 	l.t.Helper()
 	all, err := l.topic("orders").Stats(l.t.Context(), 1)
-	l.ok(err)
+	check.OK(l.t, err)
 	return all[0]
 }
 
@@ -74,7 +74,7 @@ func (l *lone) empty() bool { return l.stats().Pending == 0 }
 func (l *lone) value(name string) (total float64) {
 	l.t.Helper()
 	families, err := l.cfg.Registry.Gather()
-	l.ok(err)
+	check.OK(l.t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name {
@@ -111,7 +111,7 @@ func TestATickGoesOnWhenItsShardsAreOthersToo(t *testing.T) {
 	check.Until(t, "the task to be delivered", l.empty)
 	before := l.ended()
 	_, err := l.store.Registry().Heartbeat(t.Context(), "another", time.Hour, 2*time.Hour)
-	l.ok(err)
+	check.OK(l.t, err)
 	l.apply("tick: 1m", "batch: 3")
 	check.Until(t, "the other scanner to be heard of", func() bool { return l.heartbeat.State().Live == 2 })
 	l.put(1)
@@ -229,9 +229,9 @@ func TestARateIsAppliedLive(t *testing.T) {
 func (l *lone) attempts() int {
 	l.t.Helper()
 	p, err := l.topic("orders").Placement(l.t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	stored, err := l.topic("orders").Shard(0).Read(l.t.Context(), p, "o-0")
-	l.ok(err)
+	check.OK(l.t, err)
 	return stored.Attempt - 1
 }
 
@@ -242,8 +242,8 @@ func TestAThousandParkedTasksWriteFewLines(t *testing.T) {
 	const n = shard.MaxBatch
 	l := newLone(t, unroutable("max_attempts: 1"), nil)
 	ch, err := l.broker().Channel()
-	l.ok(err)
-	l.ok(ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
+	check.OK(l.t, err)
+	check.OK(l.t, ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
 	l.start()
 	l.put(n)
 	check.Count(t, "parked tasks", n, func() int { return int(l.stats().Parked) })
@@ -269,8 +269,8 @@ func retrying(t *testing.T) *lone {
 	t.Helper()
 	l := newLone(t, unroutable("max_attempts: 1000, backoff: {min: 50ms, max: 50ms}"), nil)
 	ch, err := l.broker().Channel()
-	l.ok(err)
-	l.ok(ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
+	check.OK(l.t, err)
+	check.OK(l.t, ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
 	l.start()
 	l.put(1)
 	check.Count(t, "attempts", 2, l.attempts)

@@ -27,12 +27,12 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	})
 	at := l.topic("orders").Shard(0)
 	now, err := l.topic("orders").Now(t.Context())
-	l.ok(err)
+	check.OK(l.t, err)
 	key := func(kind string) string { return strings.Replace(at.Wake(), ":wake:", ":"+kind+":", 1) }
 	for i := range 3 {
 		id := fmt.Sprint("new-", i)
-		l.ok(l.rdb.HSet(t.Context(), key("task"), id, "P, a format of the future").Err()) // its first byte is 5 x 16
-		l.ok(l.rdb.ZAdd(t.Context(), key("due"), redis.Z{Member: id, Score: float64(now)}).Err())
+		check.OK(l.t, l.rdb.HSet(t.Context(), key("task"), id, "P, a format of the future").Err()) // its first byte is 5 x 16
+		check.OK(l.t, l.rdb.ZAdd(t.Context(), key("due"), redis.Z{Member: id, Score: float64(now)}).Err())
 	}
 	var s admin.TopicStatus
 	check.Until(t, "status to count them", func() bool { s = l.status(); return s.UnreadableTasks == 3 })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // amqpBody is the body of a message with a routing key, a property and a typed header.
@@ -33,7 +34,7 @@ func (c *sandbox) putAMQP(when task.When, ids ...string) {
 	for i, id := range ids {
 		entries[i] = Entry{ID: id, When: when, Body: []byte(amqpBody(c.t, id))}
 	}
-	c.ok(c.tryPut(c.p, Put{Op: NewOp(), Entries: entries}).Err)
+	check.OK(c.t, c.tryPut(c.p, Put{Op: NewOp(), Entries: entries}).Err)
 }
 
 // isAMQP checks that a task still has the message that was put.
@@ -42,14 +43,14 @@ func (c *sandbox) isAMQP(tk task.Task) {
 	if tk.AMQP == nil {
 		c.t.Fatalf("%s is no message of AMQP: %+v", tk.ID, tk)
 	}
-	equal(c.t, tk.ID+": body", bodyOf(&tk), amqpBody(c.t, tk.ID))
+	check.Equal(c.t, tk.ID+": body", bodyOf(&tk), amqpBody(c.t, tk.ID))
 }
 
 // raw returns the stored record of a task.
 func (c *sandbox) raw(id string) string {
 	c.t.Helper()
-	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), id).Result()
-	c.ok(err)
+	raw, err := c.rdb.HGet(c.t.Context(), c.Shard(0).tasks(), id).Result()
+	check.OK(c.t, err)
 	return raw
 }
 
@@ -59,17 +60,17 @@ func TestAPutStoresAMessageOfAMQPAsFormat2(t *testing.T) {
 	due := c.now() + time.Hour.Milliseconds()
 	at := task.At(time.UnixMilli(due))
 	body := amqpBody(t, "a")
-	c.ok(c.tryPut(c.p, Put{Op: "ABCDEF", Entries: []Entry{
+	check.OK(c.t, c.tryPut(c.p, Put{Op: "ABCDEF", Entries: []Entry{
 		entry("before", at), {ID: "a", When: at, Body: []byte(body)}, entry("behind", at),
 	}}).Err)
 	raw := c.raw("a")
-	equal(t, "record", raw, "\x20"+big48(due)+raw[7:13]+"ABCDEF"+body)
+	check.Equal(t, "record", raw, "\x20"+big48(due)+raw[7:13]+"ABCDEF"+body)
 	for _, id := range []string{"before", "behind"} {
-		equal(t, id+": format", c.raw(id)[0], 16)
+		check.Equal(t, id+": format", c.raw(id)[0], 16)
 	}
 	c.isAMQP(c.read("a").Task)
 	c.put(task.In(time.Hour), "a")
-	equal(t, "format after a library replaced it", c.raw("a")[0], 16)
+	check.Equal(t, "format after a library replaced it", c.raw("a")[0], 16)
 }
 
 // TestEveryStepKeepsAMessageOfAMQP: a claim, a return, a lease that ran out, parking,
@@ -83,31 +84,31 @@ func TestEveryStepKeepsAMessageOfAMQP(t *testing.T) {
 	c.release(Release{Lease: leases(b)[0], Attempted: true, Redelivered: true, Reason: "returned"})
 	s := c.read("a")
 	c.isAMQP(s.Task)
-	equal(t, "reason", s.Reason, "returned")
-	equal(t, "flags", c.raw("a")[0], 2*formatUnit+flagRedelivered|flagNoted|flagAttempted)
+	check.Equal(t, "reason", s.Reason, "returned")
+	check.Equal(t, "flags", c.raw("a")[0], 2*formatUnit+flagRedelivered|flagNoted|flagAttempted)
 
 	b = c.claimFor(20 * time.Millisecond)
-	equal(t, "attempt", b.Tasks[0].Attempt, 2)
-	eventually(t, "the lease runs out", func() bool { b = c.claim(); return len(b.Tasks) == 1 })
+	check.Equal(t, "attempt", b.Tasks[0].Attempt, 2)
+	check.Until(t, "the lease runs out", func() bool { b = c.claim(); return len(b.Tasks) == 1 })
 	c.isAMQP(b.Tasks[0].Task)
 	c.release(Release{Lease: leases(b)[0], Park: true, Attempted: true, Reason: "last"})
 	c.isAMQP(c.in("a", task.Parked).Task)
-	page, err := c.Shard(0).ParkedCursor().Next(c.ctx(), 10)
-	c.ok(err)
-	equal(t, "parked", len(page), 1)
-	equal(t, "routing key of the list", page[0].AMQP.RoutingKey, "order.due")
-	equal(t, "bytes of the payload", page[0].PayloadBytes, 1)
-	n, err := c.Shard(0).Replay(c.ctx(), "a")
-	c.ok(err)
-	equal(t, "replayed", n, 1)
+	page, err := c.Shard(0).ParkedCursor().Next(c.t.Context(), 10)
+	check.OK(c.t, err)
+	check.Equal(t, "parked", len(page), 1)
+	check.Equal(t, "routing key of the list", page[0].AMQP.RoutingKey, "order.due")
+	check.Equal(t, "bytes of the payload", page[0].PayloadBytes, 1)
+	n, err := c.Shard(0).Replay(c.t.Context(), "a")
+	check.OK(c.t, err)
+	check.Equal(t, "replayed", n, 1)
 	c.isAMQP(c.in("a", task.Waiting).Task)
-	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)})
-	c.ok(err)
+	_, err = c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)})
+	check.OK(c.t, err)
 	s = c.in("a", task.Waiting)
 	c.isAMQP(s.Task)
-	equal(t, "attempt after a reschedule", s.Attempt, 1)
-	equal(t, "format without flags", c.raw("a")[0], 2*formatUnit)
-	equal(t, "deleted", c.delete("a"), true)
+	check.Equal(t, "attempt after a reschedule", s.Attempt, 1)
+	check.Equal(t, "format without flags", c.raw("a")[0], 2*formatUnit)
+	check.Equal(t, "deleted", c.delete("a"), true)
 }
 
 func TestAMessageOfAMQPMovesToAnotherShard(t *testing.T) {
@@ -115,12 +116,12 @@ func TestAMessageOfAMQPMovesToAnotherShard(t *testing.T) {
 	c := newSandbox(t, 2)
 	c.putAMQP(task.In(time.Hour), "a")
 	export := c.export(time.Minute, "a")
-	equal(t, "exported", len(export.Tasks), 1)
+	check.Equal(t, "exported", len(export.Tasks), 1)
 	before := c.raw("a")
-	equal(t, "imported", c.importBatch(export), 1)
-	moved, err := c.rdb.HGet(c.ctx(), c.Shard(1).tasks(), "a").Result()
-	c.ok(err)
-	equal(t, "record", moved, before)
+	check.Equal(t, "imported", c.importBatch(export), 1)
+	moved, err := c.rdb.HGet(c.t.Context(), c.Shard(1).tasks(), "a").Result()
+	check.OK(c.t, err)
+	check.Equal(t, "record", moved, before)
 }
 
 func TestAListWithoutPayloadsHasTheMessage(t *testing.T) {
@@ -131,14 +132,14 @@ func TestAListWithoutPayloadsHasTheMessage(t *testing.T) {
 		list := c.Shard(0).List(SpanOf(task.Waiting), "")
 		list.part = part
 		all := c.listAll(list, nil)
-		equal(t, "listed", len(all), 1)
+		check.Equal(t, "listed", len(all), 1)
 		one := all[0]
-		c.ok(one.Err)
-		equal(t, "it has the message", one.AMQP != nil, part != partHead)
-		equal(t, "it has the payload", string(one.Payload) == "a", part == partWhole)
+		check.OK(c.t, one.Err)
+		check.Equal(t, "it has the message", one.AMQP != nil, part != partHead)
+		check.Equal(t, "it has the payload", string(one.Payload) == "a", part == partWhole)
 		if part == partMeta {
-			equal(t, "bytes of the payload", one.PayloadBytes, 1)
-			equal(t, "a header", one.AMQP.Headers["n"], any(int64(7)))
+			check.Equal(t, "bytes of the payload", one.PayloadBytes, 1)
+			check.Equal(t, "a header", one.AMQP.Headers["n"], any(int64(7)))
 		}
 	}
 }
@@ -153,11 +154,11 @@ func TestAListOfHeadsMayHaveMessages(t *testing.T) {
 	list := c.Shard(0).List(SpanOf(task.Waiting), "")
 	list.ReadMessages()
 	all := c.listAll(list, nil)
-	equal(t, "listed", len(all), 3)
+	check.Equal(t, "listed", len(all), 3)
 	for _, s := range all {
-		c.ok(s.Err)
-		equal(t, s.ID+" has a message", s.AMQP != nil, s.ID == "a")
-		equal(t, s.ID+": bytes of the payload", len(s.Payload), 0)
+		check.OK(c.t, s.Err)
+		check.Equal(t, s.ID+" has a message", s.AMQP != nil, s.ID == "a")
+		check.Equal(t, s.ID+": bytes of the payload", len(s.Payload), 0)
 	}
 }
 
@@ -169,7 +170,7 @@ func TestADamagedMessageOfAMQPIsBad(t *testing.T) {
 	c.plant("another", "\x20"+headRest+"\x01\x00\x00payload", 1)
 	c.putAMQP(task.Now(), "a")
 	b := c.claimIDs("a")
-	equal(t, "bad", len(b.Bad), 2)
+	check.Equal(t, "bad", len(b.Bad), 2)
 	for _, bad := range b.Bad {
 		if !strings.Contains(bad.Err.Error(), "decode message") {
 			t.Errorf("%s: %v", bad.ID, bad.Err)
@@ -186,32 +187,32 @@ func TestAnEarlierVersionLeavesMessagesOfAMQPAlone(t *testing.T) {
 	c.putAMQP(task.Now(), "due")
 	c.putAMQP(task.In(time.Hour), "later")
 	c.putAMQP(task.Now(), "parked")
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: math.Inf(1), Member: "parked"}).Err())
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), redis.Z{Score: math.Inf(1), Member: "parked"}).Err())
 	want := map[string]string{"due": c.raw("due"), "later": c.raw("later"), "parked": c.raw("parked")}
 	s := c.Shard(0)
 
 	claimed, err := c.earlier("claim", []string{s.due(), s.tasks(), s.fence(), s.memory("w")},
 		1, 10, 30_000, 1<<20, c.notAfter(), 0, 0)
-	c.ok(err)
+	check.OK(c.t, err)
 	values, _ := claimed.([]any)
-	equal(t, "parts of the reply", len(values), 5)
-	equal(t, "skipped", values[3], any(int64(1)))
-	if wait := c.rdb.ZScore(c.ctx(), s.due(), "due").Val() - float64(c.now()); wait < 50_000 || wait > 60_000 {
+	check.Equal(t, "parts of the reply", len(values), 5)
+	check.Equal(t, "skipped", values[3], any(int64(1)))
+	if wait := c.rdb.ZScore(c.t.Context(), s.due(), "due").Val() - float64(c.now()); wait < 50_000 || wait > 60_000 {
 		t.Errorf("set aside for %v ms", wait)
 	}
 	moved, err := c.earlier("reschedule", s.taskKeys(s.Wake()),
 		c.p.String(), 0, c.notAfter(), "", 1, string(NewOp()), "later", "+1", "")
-	c.ok(err)
-	equal(t, "moved", fmt.Sprint(moved), "[ok -1]")
+	check.OK(c.t, err)
+	check.Equal(t, "moved", fmt.Sprint(moved), "[ok -1]")
 	replayed, err := c.earlier("replay", []string{s.due(), s.tasks(), s.Wake(), s.fence()}, "parked")
-	c.ok(err)
-	equal(t, "replayed", replayed, any(int64(0)))
+	check.OK(c.t, err)
+	check.Equal(t, "replayed", replayed, any(int64(0)))
 	exported, err := c.earlier("export", append(s.taskKeys(), s.memory("m")), c.p.String(), 1, 30_000, 0, 1<<20, "later")
-	c.ok(err)
+	check.OK(c.t, err)
 	values, _ = exported.([]any)
-	equal(t, "parts of the export", len(values), 4)
+	check.Equal(t, "parts of the export", len(values), 4)
 	for id, record := range want {
-		equal(t, id, c.raw(id), record)
+		check.Equal(t, id, c.raw(id), record)
 	}
 }
 
@@ -219,10 +220,10 @@ func TestAnEarlierVersionLeavesMessagesOfAMQPAlone(t *testing.T) {
 func (c *sandbox) earlier(name string, keys []string, args ...any) (any, error) {
 	c.t.Helper()
 	text, err := Script(name)
-	c.ok(err)
+	check.OK(c.t, err)
 	const now, before = "first < 5 * FORMAT", "first < 2 * FORMAT"
 	if !strings.Contains(text, now) {
 		c.t.Fatalf("script %s has no %q", name, now)
 	}
-	return c.rdb.Eval(c.ctx(), strings.Replace(text, now, before, 1), keys, args...).Result()
+	return c.rdb.Eval(c.t.Context(), strings.Replace(text, now, before, 1), keys, args...).Result()
 }

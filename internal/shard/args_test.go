@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // accepted is one call that its script takes, and by their place the arguments
@@ -175,7 +176,7 @@ func TestACallWithAWrongArgumentChangesNothing(t *testing.T) {
 					c.refuses(name, fmt.Sprintf("with %.60q as argument %d", v, at+1), call.keys, args)
 				}
 			}
-			c.ok(c.eval(name, call.keys, call.args))
+			check.OK(c.t, c.eval(name, call.keys, call.args))
 		})
 	}
 	slices.Sort(covered)
@@ -227,8 +228,8 @@ func (c *sandbox) fill() {
 
 func (c *sandbox) eval(name string, keys []string, args []any) error {
 	text, err := Script(name)
-	c.ok(err)
-	return c.rdb.Eval(c.ctx(), text, keys, args...).Err()
+	check.OK(c.t, err)
+	return c.rdb.Eval(c.t.Context(), text, keys, args...).Err()
 }
 
 // refuses ends the test unless a call is an error that leaves every key as it was.
@@ -262,9 +263,9 @@ func (c *sandbox) everything() map[string]string {
 	}
 	switch rdb := c.rdb.(type) {
 	case *redis.ClusterClient:
-		c.ok(rdb.ForEachMaster(c.ctx(), of))
+		check.OK(c.t, rdb.ForEachMaster(c.t.Context(), of))
 	case *redis.Client:
-		c.ok(of(c.ctx(), rdb))
+		check.OK(c.t, of(c.t.Context(), rdb))
 	default:
 		c.t.Fatalf("a client of a kind that no corner has: %T", rdb)
 	}

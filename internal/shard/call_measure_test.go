@@ -16,6 +16,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -34,20 +35,20 @@ func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
 	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: dial, DialerRetries: 1}, "own", 1)
 	c.put(task.In(time.Hour), "before")
 	notAfter := c.soonAfter()
-	c.ok(server.Kill())
+	check.OK(c.t, server.Kill())
 	put := make(chan PutResult, 1)
 	go func() {
-		put <- c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}})[0]
+		put <- c.Put(c.t.Context(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}})[0]
 	}()
 	<-refused
-	c.ok(server.Restart(c.ctx()))
+	check.OK(c.t, server.Restart(c.t.Context()))
 	back := time.Now()
 	r := <-put
-	c.ok(r.Err)
+	check.OK(c.t, r.Err)
 	if late := time.Since(back); late > luascript.CallLife-time.Second {
 		t.Errorf("repeated %s after Redis was back; nothing had been sent, so it need not wait", late)
 	}
-	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
+	check.Equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
 	c.read("before")
 }
 
@@ -59,15 +60,15 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	options.Protocol, options.DisableIdentity = 2, true
 	c := sandboxOn(t, options, "own", 1)
 	c.put(task.In(time.Hour), "before")
-	_, err := c.rdb.Pipelined(c.ctx(), func(p redis.Pipeliner) error {
+	_, err := c.rdb.Pipelined(c.t.Context(), func(p redis.Pipeliner) error {
 		for i := range 6000 {
-			p.Set(c.ctx(), fmt.Sprint("own:filler:", i), "", 0)
+			p.Set(c.t.Context(), fmt.Sprint("own:filler:", i), "", 0)
 		}
 		return nil
 	})
-	c.ok(err)
+	check.OK(c.t, err)
 	notAfter := c.soonAfter()
-	c.ok(server.Stop(c.ctx()))
+	check.OK(c.t, server.Stop(c.t.Context()))
 	var loading atomic.Int64 // replies to scripts
 	faults.After(c.rdb, func(r faults.Request) {
 		if cmd := r.Commands[0]; cmd.Name() == "evalsha" && redis.HasErrorPrefix(cmd.Err(), "LOADING") {
@@ -78,15 +79,15 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	side := redis.NewUniversalClient(options)
 	defer side.Close()
 	restarted := make(chan error, 1)
-	go func() { restarted <- server.Restart(c.ctx()) }()
-	eventually(t, "Redis loads its file", func() bool {
-		return redis.HasErrorPrefix(side.Ping(c.ctx()).Err(), "LOADING")
+	go func() { restarted <- server.Restart(c.t.Context()) }()
+	check.Until(t, "Redis loads its file", func() bool {
+		return redis.HasErrorPrefix(side.Ping(c.t.Context()).Err(), "LOADING")
 	})
-	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}})[0]
-	c.ok(r.Err)
+	r := c.Put(c.t.Context(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}})[0]
+	check.OK(c.t, r.Err)
 	due := r.Due[0]
-	c.ok(<-restarted)
-	equal(t, "due", c.read("a").Due.UnixMilli(), due)
+	check.OK(c.t, <-restarted)
+	check.Equal(t, "due", c.read("a").Due.UnixMilli(), due)
 	c.read("before")
 	if loading.Load() == 0 {
 		t.Error("the call met a Redis that had loaded its file")
@@ -96,9 +97,9 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 func TestMeasureACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	c := newSandbox(t, 1)
 	notAfter := c.soonAfter()
-	c.ok(c.rdb.Close())
+	check.OK(c.t, c.rdb.Close())
 	began := time.Now()
-	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}})[0]
+	r := c.Put(c.t.Context(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}})[0]
 	if !errors.Is(r.Err, redis.ErrClosed) {
 		t.Fatalf("put: got %v", r.Err)
 	}
@@ -110,7 +111,7 @@ func TestMeasureACallOfAClosedClientFailsAtOnce(t *testing.T) {
 func TestMeasureACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	w := newTwin(t, 2)
 	w.acknowledged(Put{Op: NewOp(), Entries: []Entry{entry("there", task.In(time.Hour))}})
-	w.ok(w.replica.Pause())
+	check.OK(w.t, w.replica.Pause())
 	began := time.Now()
 	w.short("put", w.tryPut(w.p, Put{Entries: []Entry{entry("a", task.In(time.Hour))}}).Err)
 	if took := time.Since(began); took < luascript.ReplicaPatience || took > 3*luascript.ReplicaPatience {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -130,9 +131,9 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 		"put": func(c *sandbox) attempt {
 			b := Put{Op: NewOp(), Mode: Absent, Entries: []Entry{entry("a", task.In(time.Hour))}}
 			return func(notAfter int64) error {
-				r := c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
+				r := c.Put(c.t.Context(), c.p, notAfter, []Put{b})[0]
 				if r.Err == nil {
-					equal(c.t, "due", r.Due[0], c.read("a").Due.UnixMilli())
+					check.Equal(c.t, "due", r.Due[0], c.read("a").Due.UnixMilli())
 				}
 				return r.Err
 			}
@@ -143,10 +144,10 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 				{Shard: 1, Op: NewOp(), Entries: []Entry{entry("b", task.In(time.Hour))}},
 			}
 			return func(notAfter int64) error {
-				r := c.Put(c.ctx(), c.p, notAfter, batches)
+				r := c.Put(c.t.Context(), c.p, notAfter, batches)
 				if r[0].Err == nil && r[1].Err == nil {
-					equal(c.t, "due", r[0].Due[0], c.read("a").Due.UnixMilli())
-					equal(c.t, "due", r[1].Due[0], c.at1("b").Due.UnixMilli())
+					check.Equal(c.t, "due", r[0].Due[0], c.read("a").Due.UnixMilli())
+					check.Equal(c.t, "due", r[1].Due[0], c.at1("b").Due.UnixMilli())
 				}
 				return errors.Join(r[0].Err, r[1].Err)
 			}
@@ -154,16 +155,16 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 		"reschedule": func(c *sandbox) attempt {
 			m := Move{Op: NewOp(), ID: "there", When: task.In(2 * time.Hour)}
 			return func(notAfter int64) error {
-				due, err := c.Shard(0).Reschedule(c.ctx(), c.p, notAfter, m)
+				due, err := c.Shard(0).Reschedule(c.t.Context(), c.p, notAfter, m)
 				if err == nil {
-					equal(c.t, "due", due, c.read("there").Due.UnixMilli())
+					check.Equal(c.t, "due", due, c.read("there").Due.UnixMilli())
 				}
 				return err
 			}
 		},
 		"delete": func(c *sandbox) attempt {
 			return func(notAfter int64) error {
-				_, err := c.Delete(c.ctx(), 0, c.p, notAfter, false, "there")
+				_, err := c.Delete(c.t.Context(), 0, c.p, notAfter, false, "there")
 				if err == nil {
 					c.gone("there")
 				}
@@ -178,7 +179,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 			c.put(task.In(time.Hour), "there")
 			c.delete("nothing")
 			// Redis knows the script
-			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "nothing", When: task.Now()})
+			_, _ = c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "nothing", When: task.Now()})
 			sent, notAfter := l.loseFirst(c, begin(c), c.soonAfter)
 			if len(sent) < 2 {
 				t.Fatalf("sent %d times, and the first reply was lost", len(sent))
@@ -198,7 +199,7 @@ type attempt func(notAfter int64) error
 // it makes another call.
 func (l *line) loseFirst(c *sandbox, do attempt, choose func() int64) (sent []int64, notAfter int64) {
 	c.t.Helper()
-	eventually(c.t, "a call is sent in time", func() bool {
+	check.Until(c.t, "a call is sent in time", func() bool {
 		c.scripts.ForgetClock()
 		notAfter = choose()
 		l.forget()
@@ -208,7 +209,7 @@ func (l *line) loseFirst(c *sandbox, do attempt, choose func() int64) (sent []in
 		if errors.Is(err, ErrLate) || len(sent) > 0 && sent[0] > notAfter {
 			return false
 		}
-		c.ok(err)
+		check.OK(c.t, err)
 		return true
 	})
 	return sent, notAfter
@@ -227,10 +228,10 @@ func TestAClockTakenForAheadDoesNotShortenTheWaitForACopy(t *testing.T) {
 	l, c := lineTo(t, addr, prefix)
 	c.put(task.In(time.Hour), "before")
 	puts := []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}}
-	put := func(notAfter int64) error { return c.Put(c.ctx(), c.p, notAfter, puts)[0].Err }
+	put := func(notAfter int64) error { return c.Put(c.t.Context(), c.p, notAfter, puts)[0].Err }
 	sent, notAfter := l.loseFirst(c, put, func() int64 {
-		now, err := c.scripts.LatestNow(c.ctx())
-		c.ok(err)
+		now, err := c.scripts.LatestNow(c.t.Context())
+		check.OK(c.t, err)
 		c.scripts.AssumeTime(now + 2000)
 		return c.soonAfter()
 	})
@@ -252,9 +253,9 @@ func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 				batches[i] = Put{Shard: i, Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}
 			}
 			notAfter := c.soonAfter()
-			c.ok(server.Kill())
+			check.OK(c.t, server.Kill())
 			l.dials.Store(0)
-			for _, r := range c.Put(c.ctx(), c.p, notAfter, batches) {
+			for _, r := range c.Put(c.t.Context(), c.p, notAfter, batches) {
 				var op *net.OpError
 				if !errors.As(r.Err, &op) || op.Op != "dial" {
 					t.Errorf("put: got %v", r.Err)
@@ -293,24 +294,24 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 	defer side.Close()
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	var r PutResult
-	eventually(t, "a call reaches Redis in time", func() bool {
-		c.ok(server.Kill())
-		c.ok(server.Restart(c.ctx()))
-		now, err := side.Time(c.ctx()).Result()
-		c.ok(err)
+	check.Until(t, "a call reaches Redis in time", func() bool {
+		check.OK(c.t, server.Kill())
+		check.OK(c.t, server.Restart(c.t.Context()))
+		now, err := side.Time(c.t.Context()).Result()
+		check.OK(c.t, err)
 		c.scripts.AssumeTime(now.UnixMilli())
 		notAfter := c.soonAfter()
 		sent.Forget()
 		down.left.Store(3)
-		r = c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
+		r = c.Put(c.t.Context(), c.p, notAfter, []Put{b})[0]
 		return !errors.Is(r.Err, ErrLate)
 	})
-	c.ok(r.Err)
+	check.OK(c.t, r.Err)
 	if n := sent.Of("evalsha"); n < 3 || n > 1+luascript.Repeats {
 		t.Errorf("tried %d times, and 3 connections were refused", n)
 	}
-	equal(t, "times that the time was asked for", sent.Of("time"), 0)
-	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
+	check.Equal(t, "times that the time was asked for", sent.Of("time"), 0)
+	check.Equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
 	c.read("before")
 }
 
@@ -361,17 +362,17 @@ func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	sent := faults.Count(c.rdb)
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	var r PutResult
-	eventually(t, "a call reaches Redis in time", func() bool {
+	check.Until(t, "a call reaches Redis in time", func() bool {
 		c.scripts.ForgetClock()
 		notAfter := c.soonAfter()
 		sent.Forget()
 		left.Store(2)
-		r = c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
+		r = c.Put(c.t.Context(), c.p, notAfter, []Put{b})[0]
 		return !errors.Is(r.Err, ErrLate)
 	})
-	c.ok(r.Err)
-	equal(t, "times it was sent", sent.Of("evalsha"), 3)
-	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
+	check.OK(c.t, r.Err)
+	check.Equal(t, "times it was sent", sent.Of("evalsha"), 3)
+	check.Equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
 	c.read("before")
 }
 
@@ -381,13 +382,13 @@ func TestACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	c := newSandbox(t, 1)
 	notAfter := c.soonAfter()
 	sent := faults.Count(c.rdb)
-	c.ok(c.rdb.Close())
-	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}})[0]
+	check.OK(c.t, c.rdb.Close())
+	r := c.Put(c.t.Context(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}}})[0]
 	if !errors.Is(r.Err, redis.ErrClosed) {
 		t.Fatalf("put: got %v", r.Err)
 	}
-	equal(t, "times it was tried", sent.Of("evalsha"), 1)
-	equal(t, "times that the time was asked for", sent.Of("time"), 0)
+	check.Equal(t, "times it was tried", sent.Of("evalsha"), 1)
+	check.Equal(t, "times that the time was asked for", sent.Of("time"), 0)
 }
 
 // TestACallOutlastsAClusterThatDisagrees: while two nodes send a slot from one to the
@@ -397,10 +398,10 @@ func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.OwnRedisCluster(t)
 	c := sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
-	slot, err := c.rdb.ClusterKeySlot(c.ctx(), c.Shard(0).due()).Result()
-	c.ok(err)
-	owner, err := cluster.Master(c.ctx(), c.Shard(0).due())
-	c.ok(err)
+	slot, err := c.rdb.ClusterKeySlot(c.t.Context(), c.Shard(0).due()).Result()
+	check.OK(c.t, err)
+	owner, err := cluster.Master(c.t.Context(), c.Shard(0).due())
+	check.OK(c.t, err)
 	other := cluster.Nodes[0]
 	if other == owner {
 		other = cluster.Nodes[1]
@@ -410,21 +411,21 @@ func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
 	assign := func(to *servers.Redis) {
 		node := redis.NewClient(&redis.Options{Addr: to.Addr()})
 		defer node.Close()
-		id, err := node.Do(c.ctx(), "CLUSTER", "MYID").Text()
-		c.ok(err)
-		c.ok(asks.Do(c.ctx(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
+		id, err := node.Do(c.t.Context(), "CLUSTER", "MYID").Text()
+		check.OK(c.t, err)
+		check.OK(c.t, asks.Do(c.t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
 	}
 	assign(other) // which goes on to name the owner
 	tries := faults.Count(c.rdb)
 	answered := make(chan error, 1)
 	go func() { answered <- c.tryPut(c.p, Put{Entries: []Entry{entry("a", task.In(time.Hour))}}).Err }()
-	eventually(t, "more tries than a call without a redirection makes", func() bool {
+	check.Until(t, "more tries than a call without a redirection makes", func() bool {
 		if len(answered) > 0 {
 			t.Fatalf("it gave up: %v", <-answered)
 		}
 		return tries.Of("evalsha", "eval") > 1+luascript.Repeats
 	})
 	assign(owner)
-	c.ok(<-answered)
+	check.OK(c.t, <-answered)
 	c.read("a")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestClaimIsNeverEarly(t *testing.T) {
@@ -17,10 +18,10 @@ func TestClaimIsNeverEarly(t *testing.T) {
 	c := newSandbox(t, 1)
 	due := c.put(task.In(150*time.Millisecond), "a")[0]
 	var b Batch
-	eventually(t, "the task is claimed", func() bool {
+	check.Until(t, "the task is claimed", func() bool {
 		b = c.claim()
 		if len(b.Tasks) == 0 {
-			equal(t, "next", b.Next.UnixMilli(), due)
+			check.Equal(t, "next", b.Next.UnixMilli(), due)
 			if b.Now.UnixMilli() >= due {
 				t.Fatalf("not claimed at %d, and due at %d", b.Now.UnixMilli(), due)
 			}
@@ -37,10 +38,10 @@ func TestClaimOfAnEmptyShardHasNoNext(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	b := c.claimIDs()
-	equal(t, "next is zero", b.Next.IsZero(), true)
+	check.Equal(t, "next is zero", b.Next.IsZero(), true)
 	c.put(task.Now(), "a")
 	c.park("a", "given up")
-	equal(t, "next beside a parked task is zero", c.claimIDs().Next.IsZero(), true)
+	check.Equal(t, "next beside a parked task is zero", c.claimIDs().Next.IsZero(), true)
 }
 
 // TestAttentionIsWhatAClaimWouldAnswer: in every state of a shard, and it leases
@@ -50,22 +51,23 @@ func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 	c := newSandbox(t, 3)
 	attention := func() Attention {
 		t.Helper()
-		a := c.Attention(c.ctx(), 0)[0]
-		c.ok(a.Err)
+		a := c.Attention(c.t.Context(), 0)[0]
+		check.OK(c.t, a.Err)
 		return a
 	}
 	same := func(what string) {
 		t.Helper()
-		equal(t, what, attention().Next, c.ask(Claim{Claimant: "asks", Request: string(NewOp()), Lease: time.Minute}).Next)
+		check.Equal(t, what, attention().Next, c.ask(Claim{Claimant: "asks", Request: string(NewOp()),
+			Lease: time.Minute}).Next)
 	}
 	same("an empty shard")
 	c.put(task.Now(), "parked")
 	c.park("parked", "given up")
 	same("a parked task")
-	equal(t, "never", attention().Next.IsZero(), true)
+	check.Equal(t, "never", attention().Next.IsZero(), true)
 	due := c.put(task.In(time.Hour), "later")[0]
 	same("a waiting task")
-	equal(t, "when it is due", attention().Next.UnixMilli(), due)
+	check.Equal(t, "when it is due", attention().Next.UnixMilli(), due)
 	c.put(task.Now(), "now")
 	if a := attention(); a.Next.After(a.Now) {
 		t.Errorf("what is due needs attention at %s, and it is %s", a.Next, a.Now)
@@ -82,18 +84,18 @@ func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 func TestAttentionOfSeveralShards(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 4)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(3).due(), redis.Z{Score: 3000, Member: "a"}).Err())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(1).due(), redis.Z{Score: 1000, Member: "a"}).Err())
-	c.ok(c.rdb.Set(c.ctx(), c.Shard(2).due(), "in the way", 0).Err())
-	all := c.Attention(c.ctx(), 3, 2, 1, 0)
-	equal(t, "results", len(all), 4)
-	equal(t, "shard 3", all[0].Next.UnixMilli(), 3000)
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(3).due(), redis.Z{Score: 3000, Member: "a"}).Err())
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(1).due(), redis.Z{Score: 1000, Member: "a"}).Err())
+	check.OK(c.t, c.rdb.Set(c.t.Context(), c.Shard(2).due(), "in the way", 0).Err())
+	all := c.Attention(c.t.Context(), 3, 2, 1, 0)
+	check.Equal(t, "results", len(all), 4)
+	check.Equal(t, "shard 3", all[0].Next.UnixMilli(), 3000)
 	if !Definite(all[1].Err) || !strings.Contains(all[1].Err.Error(), "shard 2") {
 		t.Errorf("a key of the wrong type: %v", all[1].Err)
 	}
-	equal(t, "shard 1", all[2].Next.UnixMilli(), 1000)
-	equal(t, "shard 0", all[3].Next.IsZero(), true)
-	c.ok(errors.Join(all[0].Err, all[2].Err, all[3].Err))
+	check.Equal(t, "shard 1", all[2].Next.UnixMilli(), 1000)
+	check.Equal(t, "shard 0", all[3].Next.IsZero(), true)
+	check.OK(c.t, errors.Join(all[0].Err, all[2].Err, all[3].Err))
 }
 
 func TestClaimBringsTheWholeTask(t *testing.T) {
@@ -101,18 +103,18 @@ func TestClaimBringsTheWholeTask(t *testing.T) {
 	c := newSandbox(t, 1)
 	in := &task.Task{ContentType: "text/plain", Headers: map[string]string{"k": "v"}, Payload: []byte("\x00\xff")}
 	r := c.tryPut(c.p, Put{Entries: []Entry{{ID: "a {b}\n🚀", When: task.Now(), Body: EncodeBody(in)}}})
-	c.ok(r.Err)
+	check.OK(c.t, r.Err)
 	b := c.claimIDs("a {b}\n🚀")
 	got := b.Tasks[0]
-	equal(t, "topic", got.Topic, "orders")
-	equal(t, "due", got.Due.UnixMilli(), r.Due[0])
-	equal(t, "scheduled", got.Scheduled.UnixMilli(), r.Due[0])
-	equal(t, "attempt", got.Attempt, 1)
-	equal(t, "redelivered", got.Redelivered, false)
-	equal(t, "content type", got.ContentType, "text/plain")
-	equal(t, "header", got.Headers["k"], "v")
-	equal(t, "payload", string(got.Payload), "\x00\xff")
-	equal(t, "state", c.read(got.ID).State, task.Leased)
+	check.Equal(t, "topic", got.Topic, "orders")
+	check.Equal(t, "due", got.Due.UnixMilli(), r.Due[0])
+	check.Equal(t, "scheduled", got.Scheduled.UnixMilli(), r.Due[0])
+	check.Equal(t, "attempt", got.Attempt, 1)
+	check.Equal(t, "redelivered", got.Redelivered, false)
+	check.Equal(t, "content type", got.ContentType, "text/plain")
+	check.Equal(t, "header", got.Headers["k"], "v")
+	check.Equal(t, "payload", string(got.Payload), "\x00\xff")
+	check.Equal(t, "state", c.read(got.ID).State, task.Leased)
 }
 
 func TestALeasedTaskIsNobodyElses(t *testing.T) {
@@ -137,14 +139,14 @@ func TestARequestAskedAgainIsAnsweredWithItsBatch(t *testing.T) {
 	c.put(task.Now(), "d")
 	second := c.ask(request)
 	c.sameIDs(second, "a", "b", "c")
-	equal(t, "token", second.Tasks[0].Token, first.Tasks[0].Token)
-	equal(t, "redelivered", second.Tasks[0].Redelivered, false)
+	check.Equal(t, "token", second.Tasks[0].Token, first.Tasks[0].Token)
+	check.Equal(t, "redelivered", second.Tasks[0].Redelivered, false)
 
-	equal(t, "settled", c.settle(leases(first)[0]), 1)
+	check.Equal(t, "settled", c.settle(leases(first)[0]), 1)
 	third := c.ask(request)
-	equal(t, "what is left of the batch", len(third.Tasks), 2)
-	equal(t, "settled", c.settle(leases(third)...), 2)
-	equal(t, "what is left of the batch", len(c.ask(request).Tasks), 0)
+	check.Equal(t, "what is left of the batch", len(third.Tasks), 2)
+	check.Equal(t, "settled", c.settle(leases(third)...), 2)
+	check.Equal(t, "what is left of the batch", len(c.ask(request).Tasks), 0)
 	request.Request = "2"
 	c.sameIDs(c.ask(request), "d")
 }
@@ -167,15 +169,15 @@ func TestAClaimThatArrivesLateLeasesNothing(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.put(task.Now(), "a")
 	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
-	_, err := c.Shard(0).claimBy(c.ctx(), request, c.now()-1)
-	equal(t, "late", errors.Is(err, ErrLate), true)
+	_, err := c.Shard(0).claimBy(c.t.Context(), request, c.now()-1)
+	check.Equal(t, "late", errors.Is(err, ErrLate), true)
 	c.in("a", task.Waiting)
 	first := c.ask(request)
 	c.sameIDs(first, "a")
-	again, err := c.Shard(0).claimBy(c.ctx(), request, c.now()-1)
-	c.ok(err)
+	again, err := c.Shard(0).claimBy(c.t.Context(), request, c.now()-1)
+	check.OK(c.t, err)
 	c.sameIDs(again, "a") // it is the answer to what was carried out in time
-	equal(t, "token", again.Tasks[0].Token, first.Tasks[0].Token)
+	check.Equal(t, "token", again.Tasks[0].Token, first.Tasks[0].Token)
 }
 
 func TestAClaimThatArrivesAfterTheNextOneLeasesNothing(t *testing.T) {
@@ -187,8 +189,8 @@ func TestAClaimThatArrivesAfterTheNextOneLeasesNothing(t *testing.T) {
 	c.put(task.Now(), "b")
 	older := next
 	older.Request = "9"
-	_, err := c.Shard(0).Claim(c.ctx(), older)
-	equal(t, "refused", errors.Is(err, errOlder), true)
+	_, err := c.Shard(0).Claim(c.t.Context(), older)
+	check.Equal(t, "refused", errors.Is(err, errOlder), true)
 	c.in("b", task.Waiting)
 	c.sameIDs(c.ask(next), "a") // and it is remembered
 }
@@ -211,19 +213,19 @@ func TestALapsedLeaseIsClaimedAgainAsARedelivery(t *testing.T) {
 	first := c.ask(request)
 	c.sameIDs(first, "a")
 	var second Batch
-	eventually(t, "the lease ends", func() bool {
+	check.Until(t, "the lease ends", func() bool {
 		second = c.claim()
 		return len(second.Tasks) == 1
 	})
 	if second.Now.Before(first.Now.Add(30 * time.Millisecond).Truncate(time.Millisecond)) {
 		t.Fatalf("claimed at %s and again at %s, within the lease", first.Now, second.Now)
 	}
-	equal(t, "redelivered", second.Tasks[0].Redelivered, true)
-	equal(t, "attempt", second.Tasks[0].Attempt, 1)
-	equal(t, "settled under the old token", c.settle(leases(first)...), 0)
-	equal(t, "released under the old token", c.release(Release{Lease: leases(first)[0]}), 0)
-	equal(t, "what the old request gets", len(c.ask(request).Tasks), 0)
-	equal(t, "settled", c.settle(leases(second)...), 1)
+	check.Equal(t, "redelivered", second.Tasks[0].Redelivered, true)
+	check.Equal(t, "attempt", second.Tasks[0].Attempt, 1)
+	check.Equal(t, "settled under the old token", c.settle(leases(first)...), 0)
+	check.Equal(t, "released under the old token", c.release(Release{Lease: leases(first)[0]}), 0)
+	check.Equal(t, "what the old request gets", len(c.ask(request).Tasks), 0)
+	check.Equal(t, "settled", c.settle(leases(second)...), 1)
 	c.gone("a")
 }
 
@@ -233,21 +235,21 @@ func TestClaimKeepsItsLimitAndSaysThatThereIsMore(t *testing.T) {
 	due := c.put(task.Now(), "a", "b", "c")
 	claim := Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Minute}
 	b := c.ask(claim)
-	equal(t, "tasks", len(b.Tasks), 2)
-	equal(t, "next", b.Next.UnixMilli(), due[0])
+	check.Equal(t, "tasks", len(b.Tasks), 2)
+	check.Equal(t, "next", b.Next.UnixMilli(), due[0])
 	claim.Request, claim.Limit = "2", 0
 	b = c.ask(claim)
-	equal(t, "tasks with a limit of 0", len(b.Tasks), 0)
-	equal(t, "next", b.Next.UnixMilli(), due[0])
+	check.Equal(t, "tasks with a limit of 0", len(b.Tasks), 0)
+	check.Equal(t, "next", b.Next.UnixMilli(), due[0])
 	claim.Request, claim.Limit = "3", 1
-	equal(t, "tasks", len(c.ask(claim).Tasks), 1)
+	check.Equal(t, "tasks", len(c.ask(claim).Tasks), 1)
 }
 
 func TestTheEarliestTasksAreClaimedFirst(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	first := c.put(task.Now(), "z")[0]
-	eventually(t, "a millisecond passes", func() bool { return c.now() > first })
+	check.Until(t, "a millisecond passes", func() bool { return c.now() > first })
 	c.put(task.Now(), "a")
 	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "1", Limit: 1, Lease: time.Minute}), "z")
 }
@@ -258,7 +260,7 @@ func TestABatchIsCutWhereItsPayloadsExceedTheBudget(t *testing.T) {
 	const n, size = 20, 64 << 10
 	for i := range n {
 		e := Entry{ID: fmt.Sprint(i), When: task.Now(), Body: body(strings.Repeat("x", size))}
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{e}}).Err)
+		check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{e}}).Err)
 	}
 	first := c.claim()
 	if got := len(first.Tasks); got != claimBudget/size-1 {
@@ -268,8 +270,8 @@ func TestABatchIsCutWhereItsPayloadsExceedTheBudget(t *testing.T) {
 		t.Fatalf("next is %s, and there is more at %s", first.Next, first.Now)
 	}
 	rest := c.claim()
-	equal(t, "all tasks", len(first.Tasks)+len(rest.Tasks), n)
-	equal(t, "settled", c.settle(append(leases(first), leases(rest)...)...), n)
+	check.Equal(t, "all tasks", len(first.Tasks)+len(rest.Tasks), n)
+	check.Equal(t, "settled", c.settle(append(leases(first), leases(rest)...)...), n)
 }
 
 func TestAClaimMayBeGivenLess(t *testing.T) {
@@ -280,11 +282,11 @@ func TestAClaimMayBeGivenLess(t *testing.T) {
 	for i := range n {
 		put.Entries = append(put.Entries, Entry{ID: fmt.Sprint(i), When: task.Now(), Body: body(strings.Repeat("x", size))})
 	}
-	c.ok(c.tryPut(c.p, put).Err)
+	check.OK(c.t, c.tryPut(c.p, put).Err)
 	b, err := c.Topic.Shard(0).Claim(t.Context(), Claim{Claimant: "w", Request: "1", Limit: n, Bytes: 6 * size,
 		Lease: time.Hour})
-	c.ok(err)
-	equal(t, "claimed", len(b.Tasks), 5)
+	check.OK(c.t, err)
+	check.Equal(t, "claimed", len(b.Tasks), 5)
 }
 
 func TestATaskAboveTheBudgetComesAlone(t *testing.T) {
@@ -292,7 +294,7 @@ func TestATaskAboveTheBudgetComesAlone(t *testing.T) {
 	c := newSandbox(t, 1)
 	for _, id := range []string{"a", "b"} {
 		large := Entry{ID: id, When: task.Now(), Body: body(strings.Repeat("x", claimBudget+1))}
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{large}}).Err)
+		check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{large}}).Err)
 	}
 	c.claimIDs("a")
 	c.claimIDs("b")
@@ -305,19 +307,19 @@ func TestABatchOfTheMostTasksGoesThroughEveryScript(t *testing.T) {
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%04d", i)
 	}
-	equal(t, "put", len(c.put(task.Now(), ids...)), MaxBatch)
+	check.Equal(t, "put", len(c.put(task.Now(), ids...)), MaxBatch)
 	b := c.claimFor(50 * time.Millisecond)
-	equal(t, "claimed", len(b.Tasks), MaxBatch)
-	eventually(t, "the leases end", func() bool { b = c.claim(); return len(b.Tasks) > 0 })
-	equal(t, "claimed again", len(b.Tasks), MaxBatch)
+	check.Equal(t, "claimed", len(b.Tasks), MaxBatch)
+	check.Until(t, "the leases end", func() bool { b = c.claim(); return len(b.Tasks) > 0 })
+	check.Equal(t, "claimed again", len(b.Tasks), MaxBatch)
 	releases := make([]Release, len(b.Tasks))
 	for i, l := range leases(b) {
 		releases[i] = Release{Lease: l}
 	}
-	equal(t, "released", c.release(releases...), MaxBatch)
+	check.Equal(t, "released", c.release(releases...), MaxBatch)
 	b = c.claim()
-	equal(t, "settled", c.settle(append(leases(b), leases(b)...)...), MaxBatch)
-	equal(t, "keys of tasks left", c.rdb.Exists(c.ctx(), c.Shard(0).due(), c.Shard(0).tasks()).Val(), 0)
+	check.Equal(t, "settled", c.settle(append(leases(b), leases(b)...)...), MaxBatch)
+	check.Equal(t, "keys of tasks left", c.rdb.Exists(c.t.Context(), c.Shard(0).due(), c.Shard(0).tasks()).Val(), 0)
 }
 
 func TestALimitAboveTheMostIsCut(t *testing.T) {
@@ -332,65 +334,65 @@ func TestALimitAboveTheMostIsCut(t *testing.T) {
 		c.put(task.Now(), ids...)
 	}
 	b := c.ask(Claim{Claimant: "w", Request: "1", Limit: 5000, Lease: time.Minute})
-	equal(t, "claimed", len(b.Tasks), MaxBatch)
+	check.Equal(t, "claimed", len(b.Tasks), MaxBatch)
 }
 
 func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	now := c.now()
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x50of the future").Err())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(now), Member: "new"}).Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.Shard(0).tasks(), "new", "\x50of the future").Err())
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), redis.Z{Score: float64(now), Member: "new"}).Err())
 	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
-	equal(t, "skipped", b.Skipped, 1)
-	score, err := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "new").Result()
-	c.ok(err)
+	check.Equal(t, "skipped", b.Skipped, 1)
+	score, err := c.rdb.ZScore(c.t.Context(), c.Shard(0).due(), "new").Result()
+	check.OK(c.t, err)
 	if wait := int64(score) - b.Now.UnixMilli(); wait != 60_000 {
 		t.Errorf("left alone for %d ms", wait)
 	}
-	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "new").Result()
-	c.ok(err)
-	equal(t, "record", raw, "\x50of the future")
-	equal(t, "skipped the next time", c.claimIDs().Skipped, 0)
+	raw, err := c.rdb.HGet(c.t.Context(), c.Shard(0).tasks(), "new").Result()
+	check.OK(c.t, err)
+	check.Equal(t, "record", raw, "\x50of the future")
+	check.Equal(t, "skipped the next time", c.claimIDs().Skipped, 0)
 }
 
 func TestAMemberWithoutARecordIsParked(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "waiting"},
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), redis.Z{Score: 1, Member: "waiting"},
 		redis.Z{Score: -1, Member: "leased"}).Err())
 	b := c.claimIDs()
-	equal(t, "skipped", b.Skipped, 2)
-	stats, err := c.Stats(c.ctx(), 1)
-	c.ok(err)
-	equal(t, "parked", stats[0].Parked, 2)
-	parked, err := c.Shard(0).Parked(c.ctx(), 0, 10)
-	c.ok(err)
-	equal(t, "listed", len(parked), 2)
+	check.Equal(t, "skipped", b.Skipped, 2)
+	stats, err := c.Stats(c.t.Context(), 1)
+	check.OK(c.t, err)
+	check.Equal(t, "parked", stats[0].Parked, 2)
+	parked, err := c.Shard(0).Parked(c.t.Context(), 0, 10)
+	check.OK(c.t, err)
+	check.Equal(t, "listed", len(parked), 2)
 	if parked[0].Reason == "" {
 		t.Error("no reason is given for a task without a record")
 	}
-	n, err := c.Shard(0).PurgeParked(c.ctx(), "waiting", "leased")
-	c.ok(err)
-	equal(t, "purged", n, 2)
+	n, err := c.Shard(0).PurgeParked(c.t.Context(), "waiting", "leased")
+	check.OK(c.t, err)
+	check.Equal(t, "purged", n, 2)
 }
 
 func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "bad", "\x10cut").Err())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "bad"}).Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.Shard(0).tasks(), "bad", "\x10cut").Err())
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), redis.Z{Score: 1, Member: "bad"}).Err())
 	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
-	equal(t, "bad records", len(b.Bad), 1)
-	equal(t, "bad ID", b.Bad[0].ID, "bad")
-	equal(t, "token", b.Bad[0].Token, b.Tasks[0].Token)
+	check.Equal(t, "bad records", len(b.Bad), 1)
+	check.Equal(t, "bad ID", b.Bad[0].ID, "bad")
+	check.Equal(t, "token", b.Bad[0].Token, b.Tasks[0].Token)
 	if b.Bad[0].Err == nil {
 		t.Error("no reason")
 	}
 	bad := Lease{ID: "bad", Token: b.Bad[0].Token}
-	equal(t, "parked", c.release(Release{Lease: bad, Park: true, Reason: "unreadable"}), 1)
+	check.Equal(t, "parked", c.release(Release{Lease: bad, Park: true, Reason: "unreadable"}), 1)
 }
 
 // TestOneOfSeveralClaimantsClaims: the last claimant is the primary while it stays. The
@@ -407,20 +409,20 @@ func TestOneOfSeveralClaimantsClaims(t *testing.T) {
 	c.put(task.Now(), "a")
 	first := claim("one", time.Hour)
 	c.sameIDs(first, "a")
-	equal(t, "somebody else polls when nobody has before", first.Polled.IsZero(), true)
+	check.Equal(t, "somebody else polls when nobody has before", first.Polled.IsZero(), true)
 
 	due := c.put(task.Now(), "b")[0]
 	other := claim("other", time.Hour)
 	c.sameIDs(other)
-	equal(t, "hours that the one stays", other.Polled.Sub(first.Now).Round(time.Minute), time.Hour)
-	equal(t, "next for the other", other.Next.UnixMilli(), due)
+	check.Equal(t, "hours that the one stays", other.Polled.Sub(first.Now).Round(time.Minute), time.Hour)
+	check.Equal(t, "next for the other", other.Next.UnixMilli(), due)
 	c.sameIDs(claim("one", time.Hour), "b")
 
 	c.put(task.Now(), "c")
-	eventually(t, "what is left for longer than grace is claimed",
+	check.Until(t, "what is left for longer than grace is claimed",
 		func() bool { return len(claim("other", time.Millisecond).Tasks) == 1 })
 	c.put(task.Now(), "d")
-	equal(t, "the one before gives way", claim("one", time.Hour).Polled.IsZero(), false)
+	check.Equal(t, "the one before gives way", claim("one", time.Hour).Polled.IsZero(), false)
 	c.sameIDs(claim("other", time.Hour), "d")
 }
 

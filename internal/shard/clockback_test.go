@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // dueLater gives the record of a task of shard 0 another due time, as if Redis's clock
@@ -15,7 +16,7 @@ func (c *sandbox) dueLater(id string, in time.Duration) (due int64) {
 	due = c.now() + in.Milliseconds()
 	record := []byte(c.read(id).raw)
 	copy(record[1:7], binary.BigEndian.AppendUint64(nil, uint64(due))[2:])
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), id, record).Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.Shard(0).tasks(), id, record).Err())
 	return due
 }
 
@@ -30,13 +31,13 @@ func TestAClaimIsReleasedAsOneThoughItIsNotDueAnyMore(t *testing.T) {
 			c.put(task.Now(), "a")
 			l := leases(c.claimIDs("a"))[0]
 			due := c.dueLater("a", time.Hour)
-			equal(t, "released", c.release(Release{Lease: l, Delay: delay, Attempted: true, Redelivered: true,
+			check.Equal(t, "released", c.release(Release{Lease: l, Delay: delay, Attempted: true, Redelivered: true,
 				Reason: "confirm lost"}), 1)
 			s := c.in("a", task.Waiting)
-			equal(t, "attempt", s.Attempt, 2)
-			equal(t, "redelivered", s.Redelivered, true)
-			equal(t, "reason", s.Reason, "confirm lost")
-			equal(t, "not before it is due", s.Next.UnixMilli(), due)
+			check.Equal(t, "attempt", s.Attempt, 2)
+			check.Equal(t, "redelivered", s.Redelivered, true)
+			check.Equal(t, "reason", s.Reason, "confirm lost")
+			check.Equal(t, "not before it is due", s.Next.UnixMilli(), due)
 		})
 	}
 }
@@ -47,10 +48,10 @@ func TestAClaimIsParkedThoughItIsNotDueAnyMore(t *testing.T) {
 	c.put(task.Now(), "a")
 	l := leases(c.claimIDs("a"))[0]
 	c.dueLater("a", time.Hour)
-	equal(t, "parked", c.release(Release{Lease: l, Park: true, Attempted: true, Reason: "NO_ROUTE"}), 1)
+	check.Equal(t, "parked", c.release(Release{Lease: l, Park: true, Attempted: true, Reason: "NO_ROUTE"}), 1)
 	s := c.in("a", task.Parked)
-	equal(t, "reason", s.Reason, "NO_ROUTE")
-	equal(t, "attempt", s.Attempt, 2)
+	check.Equal(t, "reason", s.Reason, "NO_ROUTE")
+	check.Equal(t, "attempt", s.Attempt, 2)
 }
 
 // A lease that ran out after Redis's clock was set back: the broker may have the message.
@@ -60,10 +61,10 @@ func TestALapsedClaimThatIsNotDueAnyMoreIsMarked(t *testing.T) {
 	c.put(task.Now(), "a")
 	c.sameIDs(c.claimFor(30*time.Millisecond), "a")
 	due := c.dueLater("a", time.Hour)
-	eventually(t, "the lease lapses", func() bool {
+	check.Until(t, "the lease lapses", func() bool {
 		c.claimIDs()
 		return c.read("a").State == task.Waiting
 	})
-	equal(t, "next", c.read("a").Next.UnixMilli(), due)
-	equal(t, "redelivered", c.read("a").Redelivered, true)
+	check.Equal(t, "next", c.read("a").Next.UnixMilli(), due)
+	check.Equal(t, "redelivered", c.read("a").Redelivered, true)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -40,64 +41,64 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 		t.Fatalf("put: got %v", full)
 	}
 	// Buffers of connections count as used memory, and their size depends on the version.
-	used, err := strconv.Atoi(registry.ParseInfo(c.rdb.Info(c.ctx(), "memory").Val())["used_memory"])
-	c.ok(err)
-	c.ok(c.rdb.ConfigSet(c.ctx(), "maxmemory", strconv.Itoa(used-(512<<10))).Err())
+	used, err := strconv.Atoi(registry.ParseInfo(c.rdb.Info(c.t.Context(), "memory").Val())["used_memory"])
+	check.OK(c.t, err)
+	check.OK(c.t, c.rdb.ConfigSet(c.t.Context(), "maxmemory", strconv.Itoa(used-(512<<10))).Err())
 	stillFull := func() {
 		t.Helper()
 		if err := fill(2000); !errors.Is(err, task.ErrRedisFull) {
 			t.Fatalf("there is room again: %v", err)
 		}
 	}
-	_, drawn, err := c.Draw(c.ctx(), 1)
-	c.ok(err)
-	equal(t, "placement", drawn, c.p)
-	c.ok(c.Attention(c.ctx(), 0)[0].Err)
+	_, drawn, err := c.Draw(c.t.Context(), 1)
+	check.OK(c.t, err)
+	check.Equal(t, "placement", drawn, c.p)
+	check.OK(c.t, c.Attention(c.t.Context(), 0)[0].Err)
 	b := c.claimIDs("a", "b", "c", "d")
 	stillFull()
 	l := leases(b)
-	equal(t, "released", c.release(Release{Lease: l[0], Delay: time.Hour, Attempted: true, Reason: "busy"}), 1)
-	equal(t, "parked", c.release(Release{Lease: l[1], Park: true, Attempted: true, Reason: "given up"}), 1)
-	n, err := c.Shard(0).Replay(c.ctx(), l[1].ID)
-	c.ok(err)
-	equal(t, "replayed", n, 1)
-	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: task.Now()})
-	c.ok(err)
+	check.Equal(t, "released", c.release(Release{Lease: l[0], Delay: time.Hour, Attempted: true, Reason: "busy"}), 1)
+	check.Equal(t, "parked", c.release(Release{Lease: l[1], Park: true, Attempted: true, Reason: "given up"}), 1)
+	n, err := c.Shard(0).Replay(c.t.Context(), l[1].ID)
+	check.OK(c.t, err)
+	check.Equal(t, "replayed", n, 1)
+	_, err = c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: task.Now()})
+	check.OK(c.t, err)
 	stillFull()
-	_, err = c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute,
+	_, err = c.Shard(0).Export(c.t.Context(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute,
 		IDs: []string{"fill-0"}})
 	if !errors.Is(err, task.ErrRedisFull) {
 		t.Fatalf("export: got %v", err)
 	}
-	err = c.Import(c.ctx(), c.p, c.now()+60_000, Share{0, []ExportedTask{{"x", "1", head + "\x00"}}})[0].Err
+	err = c.Import(c.t.Context(), c.p, c.now()+60_000, Share{0, []ExportedTask{{"x", "1", head + "\x00"}}})[0].Err
 	if !errors.Is(err, task.ErrRedisFull) {
 		t.Fatalf("import: got %v", err)
 	}
-	equal(t, "cancelled", c.delete(l[2].ID), true)
-	equal(t, "settled", c.settle(l[3]), 1)
+	check.Equal(t, "cancelled", c.delete(l[2].ID), true)
+	check.Equal(t, "settled", c.settle(l[3]), 1)
 	stillFull()
 	for i := range 20 {
-		equal(t, "cancelled", c.delete(fmt.Sprint("fill-", i)), true)
+		check.Equal(t, "cancelled", c.delete(fmt.Sprint("fill-", i)), true)
 	}
-	c.ok(fill(0))
+	check.OK(c.t, fill(0))
 }
 
 func TestAScriptCacheThatWasFlushedIsFilledAgain(t *testing.T) {
 	t.Parallel()
 	c := ownRedis(t)
-	flush := func() { c.ok(c.rdb.ScriptFlush(c.ctx()).Err()) }
+	flush := func() { check.OK(c.t, c.rdb.ScriptFlush(c.t.Context()).Err()) }
 	flush()
 	c.put(task.Now(), "a")
 	flush()
 	b := c.claimIDs("a")
 	flush()
-	equal(t, "released", c.release(Release{Lease: leases(b)[0]}), 1)
+	check.Equal(t, "released", c.release(Release{Lease: leases(b)[0]}), 1)
 	b = c.claimIDs("a")
 	flush()
-	equal(t, "settled", c.settle(leases(b)...), 1)
+	check.Equal(t, "settled", c.settle(leases(b)...), 1)
 	flush()
-	_, err := c.Stats(c.ctx(), 3)
-	c.ok(err)
+	_, err := c.Stats(c.t.Context(), 3)
+	check.OK(c.t, err)
 }
 
 // TestAScriptCacheThatIsFlushedWithinAPipelineLosesNoTask: the cache is emptied in the
@@ -107,7 +108,7 @@ func TestAScriptCacheThatIsFlushedWithinAPipelineLosesNoTask(t *testing.T) {
 	c := ownRedis(t)
 	c.put(task.In(time.Hour), "warm")
 	rdb, ok := c.rdb.(*redis.Client)
-	equal(t, "a plain client", ok, true)
+	check.Equal(t, "a plain client", ok, true)
 	plain := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
 	defer plain.Close()
 	faults.Around(rdb, func(ctx context.Context, r faults.Request) error {
@@ -123,13 +124,13 @@ func TestAScriptCacheThatIsFlushedWithinAPipelineLosesNoTask(t *testing.T) {
 	for i := range batches {
 		batches[i] = Put{Shard: i, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint(i), task.Now())}}
 	}
-	for i, r := range c.Put(c.ctx(), c.p, c.notAfter(), batches) {
-		c.ok(r.Err)
-		equal(t, "due times", len(r.Due), 1)
-		s, err := c.Shard(i).Read(c.ctx(), c.p, fmt.Sprint(i))
-		c.ok(err)
-		equal(t, "due", s.Next.UnixMilli(), r.Due[0])
+	for i, r := range c.Put(c.t.Context(), c.p, c.notAfter(), batches) {
+		check.OK(c.t, r.Err)
+		check.Equal(t, "due times", len(r.Due), 1)
+		s, err := c.Shard(i).Read(c.t.Context(), c.p, fmt.Sprint(i))
+		check.OK(c.t, err)
+		check.Equal(t, "due", s.Next.UnixMilli(), r.Due[0])
 	}
-	_, err := c.Stats(c.ctx(), 4)
-	c.ok(err)
+	_, err := c.Stats(c.t.Context(), 4)
+	check.OK(c.t, err)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestHeads: what the first score of a shard tells.
@@ -13,7 +14,7 @@ func TestHeads(t *testing.T) {
 	c := newSandbox(t, 1)
 	head := func() Head {
 		t.Helper()
-		heads := c.store.Heads(c.ctx(), []Shard{c.Shard(0), c.Shard(1)})
+		heads := c.store.Heads(c.t.Context(), []Shard{c.Shard(0), c.Shard(1)})
 		if len(heads) != 2 || heads[1] != (Head{}) {
 			t.Fatalf("%+v, want two, the second empty", heads)
 		}
@@ -34,8 +35,8 @@ func TestHeads(t *testing.T) {
 	c.put(task.Now(), "now")
 	c.claim()
 	is("a task is leased", Head{Leased: true})
-	c.ok(c.rdb.Del(c.ctx(), c.Shard(0).due()).Err())
-	c.ok(c.rdb.Set(c.ctx(), c.Shard(0).due(), "of another type", 0).Err())
+	check.OK(c.t, c.rdb.Del(c.t.Context(), c.Shard(0).due()).Err())
+	check.OK(c.t, c.rdb.Set(c.t.Context(), c.Shard(0).due(), "of another type", 0).Err())
 	if h := head(); h.Err == nil {
 		t.Errorf("a key of another type: %+v, want an error", h)
 	}
@@ -50,7 +51,7 @@ func TestManyHeads(t *testing.T) {
 	for i := range shards {
 		shards[i] = c.Shard(i % 2)
 	}
-	for i, h := range c.store.Heads(c.ctx(), shards) {
+	for i, h := range c.store.Heads(c.t.Context(), shards) {
 		if want := i%2 == 0; h.Err != nil || h.Due.Equal(time.UnixMilli(due[0])) != want {
 			t.Fatalf("head %d: %+v", i, h)
 		}

@@ -52,18 +52,16 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 // fleetKey names one key of internal/registry.
 func (c *sandbox) fleetKey(kind string) string { return c.store.prefix + ":" + kind }
 
-func (c *sandbox) ctx() context.Context { return c.t.Context() }
-
 // noteCancelled leaves a consumer the note of a cancel.
 func (c *sandbox) noteCancelled(id string, at int64) error {
-	return c.NoteCancelled(c.ctx(), []string{id}, []int64{at})[0]
+	return c.NoteCancelled(c.t.Context(), []string{id}, []int64{at})[0]
 }
 
 // command is a call by the script's text, to send in a pipeline of the test's own.
 func (c *sandbox) command(call luascript.Call) *redis.Cmd {
 	c.t.Helper()
 	text, err := Script(call.Script)
-	c.ok(err)
+	check.OK(c.t, err)
 	args := []any{"eval", text, len(call.Keys)}
 	for _, key := range call.Keys {
 		args = append(args, key)
@@ -74,39 +72,14 @@ func (c *sandbox) command(call luascript.Call) *redis.Cmd {
 		}
 		args = append(args, arg)
 	}
-	return redis.NewCmd(c.ctx(), args...)
+	return redis.NewCmd(c.t.Context(), args...)
 }
 
 // claimHead is how many elements of a claim's answer come before its tasks.
 const claimHead = 5
 
-// ok ends the test on an error.
-func (c *sandbox) ok(err error) {
-	c.t.Helper()
-	check.OK(c.t, err)
-}
-
-// equal ends the test unless got is want.
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Fatalf("%s: got %v, want %v", what, got, want)
-	}
-}
-
-// eventually is wait.For: this package has a function wait of its own.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	check.Until(t, what, done)
-}
-
-// now is Redis's clock in ms, asked each time.
-func (c *sandbox) now() int64 {
-	c.t.Helper()
-	now, err := c.rdb.Time(c.ctx()).Result()
-	c.ok(err)
-	return now.UnixMilli()
-}
+// now returns Redis\'s time in ms.
+func (c *sandbox) now() int64 { return servertest.RedisNow(c.t, c.rdb).UnixMilli() }
 
 // notAfter is so far away that no call is late, however slow the machine is.
 func (c *sandbox) notAfter() int64 {
@@ -117,8 +90,8 @@ func (c *sandbox) notAfter() int64 {
 // soonAfter is the one that a producer would give a call that begins now.
 func (c *sandbox) soonAfter() int64 {
 	c.t.Helper()
-	at, err := c.scripts.Deadline(c.ctx())
-	c.ok(err)
+	at, err := c.scripts.Deadline(c.t.Context())
+	check.OK(c.t, err)
 	return at
 }
 
@@ -134,7 +107,7 @@ func (c *sandbox) tryPut(p Placement, b Put) PutResult {
 	if b.Op == "" {
 		b.Op = NewOp()
 	}
-	return c.Put(c.ctx(), p, c.notAfter(), []Put{b})[0]
+	return c.Put(c.t.Context(), p, c.notAfter(), []Put{b})[0]
 }
 
 // put stores tasks in shard 0, all due at when, and returns their due in ms.
@@ -145,7 +118,7 @@ func (c *sandbox) put(when task.When, ids ...string) []int64 {
 		b.Entries = append(b.Entries, entry(id, when))
 	}
 	r := c.tryPut(c.p, b)
-	c.ok(r.Err)
+	check.OK(c.t, r.Err)
 	return r.Due
 }
 
@@ -169,8 +142,8 @@ func (c *sandbox) ask(claim Claim) Batch {
 // askAt asks another shard than 0.
 func (c *sandbox) askAt(shard int, claim Claim) Batch {
 	c.t.Helper()
-	b, err := c.Shard(shard).Claim(c.ctx(), claim)
-	c.ok(err)
+	b, err := c.Shard(shard).Claim(c.t.Context(), claim)
+	check.OK(c.t, err)
 	return b
 }
 
@@ -188,9 +161,9 @@ func (c *sandbox) claimIDs(want ...string) Batch {
 // reach waits for a task that is due in the next ms: it replaced one that was claimed.
 func (c *sandbox) reach(id string) {
 	c.t.Helper()
-	due := int64(c.rdb.ZScore(c.ctx(), c.Shard(0).due(), id).Val())
+	due := int64(c.rdb.ZScore(c.t.Context(), c.Shard(0).due(), id).Val())
 	if now := c.now(); due == now+1 {
-		eventually(c.t, "the next ms", func() bool { return c.now() >= due })
+		check.Until(c.t, "the next ms", func() bool { return c.now() >= due })
 	}
 }
 
@@ -222,33 +195,33 @@ func leases(b Batch) []Lease {
 
 func (c *sandbox) settle(l ...Lease) int {
 	c.t.Helper()
-	n, err := c.Shard(0).Settle(c.ctx(), l)
-	c.ok(err)
+	n, err := c.Shard(0).Settle(c.t.Context(), l)
+	check.OK(c.t, err)
 	return n
 }
 
 func (c *sandbox) release(r ...Release) int {
 	c.t.Helper()
-	n, err := c.Shard(0).Release(c.ctx(), r)
-	c.ok(err)
+	n, err := c.Shard(0).Release(c.t.Context(), r)
+	check.OK(c.t, err)
 	return n
 }
 
 // read returns a task of shard 0, which must be there.
 func (c *sandbox) read(id string) Stored {
 	c.t.Helper()
-	s, err := c.Shard(0).Read(c.ctx(), c.p, id)
-	c.ok(err)
+	s, err := c.Shard(0).Read(c.t.Context(), c.p, id)
+	check.OK(c.t, err)
 	return s
 }
 
 // gone ends the test if a task is in shard 0, in the set or in the hash.
 func (c *sandbox) gone(id string) {
 	c.t.Helper()
-	if _, err := c.Shard(0).Read(c.ctx(), c.p, id); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Shard(0).Read(c.t.Context(), c.p, id); !errors.Is(err, task.ErrNotFound) {
 		c.t.Fatalf("task %q is still there (%v)", id, err)
 	}
-	if err := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), id).Err(); !errors.Is(err, redis.Nil) {
+	if err := c.rdb.ZScore(c.t.Context(), c.Shard(0).due(), id).Err(); !errors.Is(err, redis.Nil) {
 		c.t.Fatalf("task %q has still a score (%v)", id, err)
 	}
 }
@@ -257,7 +230,7 @@ func (c *sandbox) gone(id string) {
 func (c *sandbox) in(id string, want task.State) Stored {
 	c.t.Helper()
 	s := c.read(id)
-	equal(c.t, fmt.Sprintf("state of task %q", id), s.State, want)
+	check.Equal(c.t, fmt.Sprintf("state of task %q", id), s.State, want)
 	return s
 }
 
@@ -270,8 +243,8 @@ func (c *sandbox) Delete(ctx context.Context, shard int, p Placement, notAfter i
 
 func (c *sandbox) delete(id string) bool {
 	c.t.Helper()
-	there, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, id)
-	c.ok(err)
+	there, err := c.Delete(c.t.Context(), 0, c.p, c.notAfter(), false, id)
+	check.OK(c.t, err)
 	return there[0]
 }
 
@@ -279,17 +252,17 @@ func (c *sandbox) delete(id string) bool {
 func (c *sandbox) park(id, reason string) {
 	c.t.Helper()
 	b := c.claimIDs(id)
-	equal(c.t, "parked", c.release(Release{Lease: leases(b)[0], Park: true, Attempted: true, Reason: reason}), 1)
+	check.Equal(c.t, "parked", c.release(Release{Lease: leases(b)[0], Park: true, Attempted: true, Reason: reason}), 1)
 }
 
 // begin changes the shard count and moves the corner on to the new placement.
 func (c *sandbox) begin(shards int) (before Placement) {
 	c.t.Helper()
 	before = c.p
-	done, err := c.Begin(c.ctx(), c.p, shards)
-	c.ok(err)
-	equal(c.t, "the change began", done, true)
-	c.p, err = c.Placement(c.ctx())
-	c.ok(err)
+	done, err := c.Begin(c.t.Context(), c.p, shards)
+	check.OK(c.t, err)
+	check.Equal(c.t, "the change began", done, true)
+	c.p, err = c.Placement(c.t.Context())
+	check.OK(c.t, err)
 	return before
 }

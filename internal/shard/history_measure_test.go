@@ -10,6 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -19,10 +20,10 @@ func TestMeasureHistory(t *testing.T) {
 	const tasks, batch = 200_000, 500
 	for _, history := range []time.Duration{0, time.Hour, 0, time.Hour} {
 		c := sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "duefleet", 1)
-		c.ok(c.KeepEvents(c.ctx(), c.p, history))
+		check.OK(c.t, c.KeepEvents(c.t.Context(), c.p, history))
 		stat := func(section, field string) float64 {
-			n, err := strconv.ParseFloat(registry.ParseInfo(c.rdb.Info(c.ctx(), section).Val())[field], 64)
-			c.ok(err)
+			n, err := strconv.ParseFloat(registry.ParseInfo(c.rdb.Info(c.t.Context(), section).Val())[field], 64)
+			check.OK(c.t, err)
 			return n
 		}
 		cpu := func() float64 { return stat("cpu", "used_cpu_user") + stat("cpu", "used_cpu_sys") }

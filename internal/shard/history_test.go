@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -17,8 +18,8 @@ const historyWindow = 50 * time.Millisecond
 
 func (c *sandbox) fields() int64 {
 	c.t.Helper()
-	n, err := c.rdb.HLen(c.ctx(), c.historyKeys("a")[0]).Result()
-	c.ok(err)
+	n, err := c.rdb.HLen(c.t.Context(), c.historyKeys("a")[0]).Result()
+	check.OK(c.t, err)
 	return n
 }
 
@@ -27,14 +28,14 @@ func (c *sandbox) chainStep(due int64, remembers bool) (next int64) {
 	c.t.Helper()
 	d := Delivered{ID: "a", Due: due, Scheduled: due}
 	if remembers {
-		_, err := c.CheckDelivery(c.ctx(), d, historyWindow)
-		c.ok(err)
+		_, err := c.CheckDelivery(c.t.Context(), d, historyWindow)
+		check.OK(c.t, err)
 	}
-	next, ok, err := c.AllowNext(c.ctx(), d, due+1, historyWindow)
-	c.ok(err)
-	equal(c.t, "allowed", ok, true)
+	next, ok, err := c.AllowNext(c.t.Context(), d, due+1, historyWindow)
+	check.OK(c.t, err)
+	check.Equal(c.t, "allowed", ok, true)
 	if remembers {
-		c.ok(c.Done(c.ctx(), "a", due, historyWindow))
+		check.OK(c.t, c.Done(c.t.Context(), "a", due, historyWindow))
 	}
 	return next
 }
@@ -68,10 +69,10 @@ func TestTheHistoryOfWhatIsAlwaysParkedIsPruned(t *testing.T) {
 	due := c.now() - time.Hour.Milliseconds()
 	for i := range int64(2000) {
 		d := Delivered{ID: "a", Due: due + i, Scheduled: due + i}
-		_, err := c.CheckDelivery(c.ctx(), d, historyWindow)
-		c.ok(err)
-		_, _, err = c.AllowNext(c.ctx(), d, 0, historyWindow)
-		c.ok(err)
+		_, err := c.CheckDelivery(c.t.Context(), d, historyWindow)
+		check.OK(c.t, err)
+		_, _, err = c.AllowNext(c.t.Context(), d, 0, historyWindow)
+		check.OK(c.t, err)
 	}
 	if n := c.fields(); n > 600 {
 		t.Errorf("%d fields", n)
@@ -103,7 +104,7 @@ func (c *sandbox) history(now int64, old int) (decides map[string]string) {
 	for field, value := range decides {
 		values[field] = value
 	}
-	c.ok(c.rdb.HSet(c.ctx(), c.historyKeys("a")[0], values).Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.historyKeys("a")[0], values).Err())
 	return decides
 }
 
@@ -114,10 +115,10 @@ func TestALargeHistoryIsPrunedInSmallSteps(t *testing.T) {
 	const old, atOnce, calls = 20_000, 1000, 2000
 	for name, call := range map[string]func(c *sandbox, due int64) error{
 		"follow": func(c *sandbox, due int64) error {
-			_, _, err := c.AllowNext(c.ctx(), Delivered{"a", due, due}, 0, 24*time.Hour)
+			_, _, err := c.AllowNext(c.t.Context(), Delivered{"a", due, due}, 0, 24*time.Hour)
 			return err
 		},
-		"done": func(c *sandbox, due int64) error { return c.Done(c.ctx(), "a", due, 24*time.Hour) },
+		"done": func(c *sandbox, due int64) error { return c.Done(c.t.Context(), "a", due, 24*time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,24 +130,26 @@ func TestALargeHistoryIsPrunedInSmallSteps(t *testing.T) {
 				if n == calls {
 					t.Fatalf("%d fields are left after %d calls", left, n)
 				}
-				c.ok(call(c, now))
+				check.OK(c.t, call(c, now))
 				before := left
 				if left = c.fields(); before-left > atOnce {
 					t.Fatalf("one call removed %d fields", before-left)
 				}
 			}
 			for field, want := range decides {
-				got, err := c.rdb.HGet(c.ctx(), c.historyKeys("a")[0], field).Result()
-				c.ok(err)
-				equal(t, field, got, want)
+				got, err := c.rdb.HGet(c.t.Context(), c.historyKeys("a")[0], field).Result()
+				check.OK(c.t, err)
+				check.Equal(t, field, got, want)
 			}
-			disposition, err := c.CheckDelivery(c.ctx(), Delivered{"a", now - 40*time.Hour.Milliseconds(), 1}, 24*time.Hour)
-			c.ok(err)
-			equal(t, "a late redelivery of what was done", disposition, Done)
-			c.ok(c.noteCancelled("a", now))
-			disposition, err = c.CheckDelivery(c.ctx(), Delivered{"a", now + 1000*time.Hour.Milliseconds(), 1}, 24*time.Hour)
-			c.ok(err)
-			equal(t, "the next step of the cancelled chain", disposition, Over)
+			disposition, err := c.CheckDelivery(c.t.Context(), Delivered{"a", now - 40*time.Hour.Milliseconds(), 1},
+				24*time.Hour)
+			check.OK(c.t, err)
+			check.Equal(t, "a late redelivery of what was done", disposition, Done)
+			check.OK(c.t, c.noteCancelled("a", now))
+			disposition, err = c.CheckDelivery(c.t.Context(), Delivered{"a", now + 1000*time.Hour.Milliseconds(), 1},
+				24*time.Hour)
+			check.OK(c.t, err)
+			check.Equal(t, "the next step of the cancelled chain", disposition, Over)
 		})
 	}
 }
@@ -159,20 +162,21 @@ func TestADeliveryIsNotPrunedByItsOwnStep(t *testing.T) {
 	now := c.now()
 	due, root := now-time.Hour.Milliseconds(), now-2*time.Hour.Milliseconds()
 	for i := range 100 {
-		c.ok(c.rdb.HSet(c.ctx(), c.historyKeys("a")[0], fmt.Sprint("r", root-int64(i)), "1 1").Err())
+		check.OK(c.t, c.rdb.HSet(c.t.Context(), c.historyKeys("a")[0], fmt.Sprint("r", root-int64(i)), "1 1").Err())
 	}
-	c.ok(c.rdb.HSet(c.ctx(), c.historyKeys("a")[0], fmt.Sprint("r", due), fmt.Sprint(root, " ", root)).Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.historyKeys("a")[0], fmt.Sprint("r", due), fmt.Sprint(root, " ",
+		root)).Err())
 	d := Delivered{"a", due, root}
-	_, ok, err := c.AllowNext(c.ctx(), d, now, time.Minute)
-	c.ok(err)
-	equal(t, "allowed", ok, true)
+	_, ok, err := c.AllowNext(c.t.Context(), d, now, time.Minute)
+	check.OK(c.t, err)
+	check.Equal(t, "allowed", ok, true)
 	if n := c.fields(); n > 10 {
 		t.Errorf("%d fields: nothing was pruned", n)
 	}
-	c.ok(c.noteCancelled("a", now))
-	disposition, err := c.CheckDelivery(c.ctx(), d, time.Minute)
-	c.ok(err)
-	equal(t, "standing", disposition, Over)
+	check.OK(c.t, c.noteCancelled("a", now))
+	disposition, err := c.CheckDelivery(c.t.Context(), d, time.Minute)
+	check.OK(c.t, err)
+	check.Equal(t, "standing", disposition, Over)
 }
 
 // TestWithoutTheRightToScanSmallHistoriesArePruned: consumers had no HSCAN before, and
@@ -186,15 +190,16 @@ func TestWithoutTheRightToScanSmallHistoriesArePruned(t *testing.T) {
 			c := sandboxOn(t, servertest.RedisOptions(server.Addr()), "p", 1)
 			now := c.now()
 			c.history(now, old)
-			c.ok(c.rdb.Do(c.ctx(), "ACL", "SETUSER", "before", "on", ">secret", "~*", "&*", "+@all", "-hscan").Err())
+			check.OK(c.t, c.rdb.Do(c.t.Context(), "ACL", "SETUSER", "before", "on", ">secret", "~*", "&*", "+@all",
+				"-hscan").Err())
 			options := *c.rdb.(*redis.Client).Options()
 			options.Username, options.Password = "before", "secret"
 			rdb := redis.NewClient(&options)
 			defer rdb.Close()
 			store, err := New(rdb, "p")
-			c.ok(err)
-			c.ok(store.Topic("orders").Done(c.ctx(), "a", now, 24*time.Hour))
-			equal(t, "pruned", c.fields() < 20, pruned)
+			check.OK(c.t, err)
+			check.OK(c.t, store.Topic("orders").Done(c.t.Context(), "a", now, 24*time.Hour))
+			check.Equal(t, "pruned", c.fields() < 20, pruned)
 		})
 	}
 }
@@ -208,15 +213,15 @@ func TestManyCancelsAreNoted(t *testing.T) {
 		ids[i], at[i] = fmt.Sprint("o-", i), 1000+int64(i)
 	}
 	ids[1] = ids[0]
-	for i, err := range c.NoteCancelled(c.ctx(), ids, at) {
+	for i, err := range c.NoteCancelled(c.t.Context(), ids, at) {
 		if err != nil {
 			t.Fatalf("%s: %v", ids[i], err)
 		}
 	}
 	for i := 1; i < len(ids); i++ {
 		key := c.historyKeys(ids[i])[0]
-		equal(t, "cancelled of "+ids[i], c.rdb.HGet(c.ctx(), key, "cancelled").Val(), fmt.Sprint(at[i]))
-		if left := c.rdb.PTTL(c.ctx(), key).Val(); left <= 0 {
+		check.Equal(t, "cancelled of "+ids[i], c.rdb.HGet(c.t.Context(), key, "cancelled").Val(), fmt.Sprint(at[i]))
+		if left := c.rdb.PTTL(c.t.Context(), key).Val(); left <= 0 {
 			t.Errorf("%s never expires", ids[i])
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestSettleRemovesATaskForGood(t *testing.T) {
@@ -18,10 +19,10 @@ func TestSettleRemovesATaskForGood(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.put(task.Now(), "a", "b")
 	b := c.claimIDs("a", "b")
-	equal(t, "settled", c.settle(leases(b)...), 2)
+	check.Equal(t, "settled", c.settle(leases(b)...), 2)
 	c.gone("a")
 	c.gone("b")
-	equal(t, "settled the second time", c.settle(leases(b)...), 0)
+	check.Equal(t, "settled the second time", c.settle(leases(b)...), 0)
 	c.claimIDs()
 }
 
@@ -34,8 +35,8 @@ func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
 	second := c.claimIDs("b", "d", "e").Tasks[0].Token
 	lease := func(id, token string) Lease { return Lease{ID: id, Token: token} }
 	crossed := []Lease{lease("a", second), lease("b", first), lease("c", second), lease("d", first)}
-	equal(t, "settled under each other's token", c.settle(crossed...), 0)
-	equal(t, "settled", c.settle(lease("a", first), lease("b", second), lease("c", first),
+	check.Equal(t, "settled under each other's token", c.settle(crossed...), 0)
+	check.Equal(t, "settled", c.settle(lease("a", first), lease("b", second), lease("c", first),
 		lease("d", second), lease("e", first)), 4)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		c.gone(id)
@@ -50,12 +51,12 @@ func TestATokenIsANumber(t *testing.T) {
 	c.put(task.Now(), "a")
 	token := c.claimIDs("a").Tasks[0].Token
 	score, err := strconv.ParseFloat(token, 64)
-	c.ok(err)
+	check.OK(c.t, err)
 	other := strconv.FormatFloat(score, 'e', -1, 64)
 	if other == token {
 		t.Fatalf("%s is written in one way only", token)
 	}
-	equal(t, "settled", c.settle(Lease{ID: "a", Token: other}), 1)
+	check.Equal(t, "settled", c.settle(Lease{ID: "a", Token: other}), 1)
 	c.gone("a")
 }
 
@@ -69,8 +70,8 @@ func TestSettleTakesMoreThanOneScriptDoes(t *testing.T) {
 		many[i] = Lease{ID: "nothing", Token: l.Token}
 	}
 	many[2*MaxBatch] = l
-	equal(t, "settled", c.settle(many...), 1)
-	equal(t, "settled of none", c.settle(), 0)
+	check.Equal(t, "settled", c.settle(many...), 1)
+	check.Equal(t, "settled of none", c.settle(), 0)
 }
 
 // TestAnOldTokenTouchesNothing tries a claim's token on the task of the same ID
@@ -81,8 +82,8 @@ func TestAnOldTokenTouchesNothing(t *testing.T) {
 		"cancelled and scheduled again": func(c *sandbox) { c.delete("a"); c.put(task.Now(), "a") },
 		"replaced":                      func(c *sandbox) { c.put(task.Now(), "a") },
 		"rescheduled": func(c *sandbox) {
-			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
-			c.ok(err)
+			_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
+			check.OK(c.t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,18 +93,18 @@ func TestAnOldTokenTouchesNothing(t *testing.T) {
 			old := leases(c.claimIDs("a"))[0]
 			replace(c)
 			untouched := func(state task.State) {
-				equal(t, "settled", c.settle(old), 0)
-				equal(t, "released", c.release(Release{Lease: old, Attempted: true, Redelivered: true, Reason: "old"}), 0)
-				equal(t, "parked", c.release(Release{Lease: old, Park: true}), 0)
+				check.Equal(t, "settled", c.settle(old), 0)
+				check.Equal(t, "released", c.release(Release{Lease: old, Attempted: true, Redelivered: true, Reason: "old"}), 0)
+				check.Equal(t, "parked", c.release(Release{Lease: old, Park: true}), 0)
 				s := c.in("a", state)
-				equal(t, "attempt", s.Attempt, 1)
-				equal(t, "redelivered", s.Redelivered, false)
-				equal(t, "reason", s.Reason, "")
+				check.Equal(t, "attempt", s.Attempt, 1)
+				check.Equal(t, "redelivered", s.Redelivered, false)
+				check.Equal(t, "reason", s.Reason, "")
 			}
 			untouched(task.Waiting)
 			b := c.claimIDs("a")
 			untouched(task.Leased)
-			equal(t, "settled under the new token", c.settle(leases(b)...), 1)
+			check.Equal(t, "settled under the new token", c.settle(leases(b)...), 1)
 		})
 	}
 }
@@ -112,7 +113,7 @@ func TestTwoClaimsOfOneMillisecondHaveTheirOwnTokens(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	seen := map[string]bool{}
-	eventually(t, "two claims fall into one millisecond", func() bool {
+	check.Until(t, "two claims fall into one millisecond", func() bool {
 		var ids []string
 		for range 50 {
 			ids = append(ids, string(NewOp()))
@@ -148,14 +149,14 @@ func (c *sandbox) claimEach(n int) (claims []stamped) {
 			Args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter(), 0, 0},
 		}
 		cmds[i] = c.command(claim)
-		_ = pipe.Process(c.ctx(), cmds[i])
+		_ = pipe.Process(c.t.Context(), cmds[i])
 	}
-	_, err := pipe.Exec(c.ctx())
-	c.ok(err)
+	_, err := pipe.Exec(c.t.Context())
+	check.OK(c.t, err)
 	for _, cmd := range cmds {
 		reply, err := cmd.Slice()
-		c.ok(err)
-		equal(c.t, "length of an answer with one task", len(reply), claimHead+2)
+		check.OK(c.t, err)
+		check.Equal(c.t, "length of an answer with one task", len(reply), claimHead+2)
 		token, _ := reply[0].(string)
 		micros, _ := reply[1].(int64)
 		claims = append(claims, stamped{token, micros / 1000})
@@ -168,7 +169,7 @@ func (c *sandbox) claimEach(n int) (claims []stamped) {
 // claims the fraction of a token repeats.
 func TestTokensOfDifferentLeasesNeverMeet(t *testing.T) {
 	t.Parallel()
-	eventually(t, "both leases end where others do", func() bool { return leasesAmongOthers(newSandbox(t, 1)) })
+	check.Until(t, "both leases end where others do", func() bool { return leasesAmongOthers(newSandbox(t, 1)) })
 }
 
 // leasesAmongOthers reports whether the leases ended in a millisecond that was
@@ -181,8 +182,8 @@ func leasesAmongOthers(c *sandbox) bool {
 		end := float64(first + int64(i))
 		taken[i] = redis.Z{Score: -(end + 2.0/1024), Member: fmt.Sprint("taken-", i)}
 	}
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), taken...).Err())
-	come := func() { c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).fence(), "claims", 1023).Err()) }
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), taken...).Err())
+	come := func() { check.OK(c.t, c.rdb.HSet(c.t.Context(), c.Shard(0).fence(), "claims", 1023).Err()) }
 	c.put(task.In(time.Hour), "later")
 	c.put(task.Now(), "now")
 
@@ -195,16 +196,16 @@ func leasesAmongOthers(c *sandbox) bool {
 			last = b.Now.UnixMilli() + time.Minute.Milliseconds()
 		}
 		c.sameIDs(b, "now")
-		equal(t, "bad", len(b.Bad), 0)
+		check.Equal(t, "bad", len(b.Bad), 0)
 	}
 	come()
 	l := Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"later"}}
 	for range 2 {
-		export, err := c.Shard(0).Export(c.ctx(), c.p, l)
-		c.ok(err)
-		equal(t, "exported", len(export.Tasks), 1)
-		under := c.rdb.ZCount(c.ctx(), c.Shard(0).due(), export.Token, export.Token).Val()
-		equal(t, "tasks under the export's token", under, 1)
+		export, err := c.Shard(0).Export(c.t.Context(), c.p, l)
+		check.OK(c.t, err)
+		check.Equal(t, "exported", len(export.Tasks), 1)
+		under := c.rdb.ZCount(c.t.Context(), c.Shard(0).due(), export.Token, export.Token).Val()
+		check.Equal(t, "tasks under the export's token", under, 1)
 		last = max(last, export.Deadline)
 	}
 	return last < first+int64(len(taken))
@@ -216,15 +217,15 @@ func TestReleaseMakesATaskDueAtOnceInItsOldPlace(t *testing.T) {
 	due := c.put(task.Now(), "a")[0]
 	b := c.claimIDs("a")
 	r := Release{Lease: leases(b)[0], Redelivered: true}
-	equal(t, "released", c.release(r), 1)
+	check.Equal(t, "released", c.release(r), 1)
 	s := c.in("a", task.Waiting)
-	equal(t, "next", s.Next.UnixMilli(), due)
-	equal(t, "attempt", s.Attempt, 1)
-	equal(t, "redelivered", s.Redelivered, true)
-	equal(t, "released the second time", c.release(r), 0)
+	check.Equal(t, "next", s.Next.UnixMilli(), due)
+	check.Equal(t, "attempt", s.Attempt, 1)
+	check.Equal(t, "redelivered", s.Redelivered, true)
+	check.Equal(t, "released the second time", c.release(r), 0)
 	got := c.claimIDs("a").Tasks[0]
-	equal(t, "redelivered", got.Redelivered, true)
-	equal(t, "payload", string(got.Payload), "payload of a")
+	check.Equal(t, "redelivered", got.Redelivered, true)
+	check.Equal(t, "payload", string(got.Payload), "payload of a")
 }
 
 func TestReleaseWithADelayComesLaterAndKeepsItsDueTime(t *testing.T) {
@@ -232,13 +233,13 @@ func TestReleaseWithADelayComesLaterAndKeepsItsDueTime(t *testing.T) {
 	c := newSandbox(t, 1)
 	due := c.put(task.Now(), "a")[0]
 	before := c.now()
-	equal(t, "released", c.release(Release{Lease: leases(c.claimIDs("a"))[0], Delay: time.Hour}), 1)
+	check.Equal(t, "released", c.release(Release{Lease: leases(c.claimIDs("a"))[0], Delay: time.Hour}), 1)
 	s := c.in("a", task.Waiting)
-	equal(t, "due", s.Due.UnixMilli(), due)
+	check.Equal(t, "due", s.Due.UnixMilli(), due)
 	if next := s.Next.UnixMilli() - time.Hour.Milliseconds(); next < before || next > c.now() {
 		t.Errorf("to be tried at %s, want in an hour", s.Next)
 	}
-	equal(t, "next", c.claimIDs().Next.UnixMilli(), s.Next.UnixMilli())
+	check.Equal(t, "next", c.claimIDs().Next.UnixMilli(), s.Next.UnixMilli())
 }
 
 func TestReleaseRoundsADelayUpToAMillisecond(t *testing.T) {
@@ -246,7 +247,7 @@ func TestReleaseRoundsADelayUpToAMillisecond(t *testing.T) {
 	c := newSandbox(t, 1)
 	due := c.put(task.Now(), "a")[0]
 	b := c.claimIDs("a")
-	equal(t, "released", c.release(Release{Lease: leases(b)[0], Delay: time.Microsecond}), 1)
+	check.Equal(t, "released", c.release(Release{Lease: leases(b)[0], Delay: time.Microsecond}), 1)
 	if next := c.read("a").Next.UnixMilli(); next <= due || next <= b.Now.UnixMilli() {
 		t.Errorf("to be tried at %d, want after %d", next, b.Now.UnixMilli())
 	}
@@ -258,12 +259,12 @@ func TestReleaseCountsOnlyTheAttemptsItIsToldOf(t *testing.T) {
 	c.put(task.Now(), "a")
 	for i, want := range []int{1, 2, 2, 3} {
 		b := c.claimIDs("a")
-		equal(t, "attempt", b.Tasks[0].Attempt, want)
+		check.Equal(t, "attempt", b.Tasks[0].Attempt, want)
 		r := Release{Lease: leases(b)[0], Attempted: i%2 == 0}
-		equal(t, "released", c.release(r), 1)
-		equal(t, "released the second time", c.release(r), 0)
+		check.Equal(t, "released", c.release(r), 1)
+		check.Equal(t, "released the second time", c.release(r), 0)
 	}
-	equal(t, "attempt", c.read("a").Attempt, 3)
+	check.Equal(t, "attempt", c.read("a").Attempt, 3)
 }
 
 func TestReleaseKeepsTheLastReason(t *testing.T) {
@@ -275,8 +276,8 @@ func TestReleaseKeepsTheLastReason(t *testing.T) {
 		{"first", "first"}, {"", "first"}, {"second – ü", "second – ü"}, {long + "more", long}, {"s", "s"},
 	} {
 		c.release(Release{Lease: leases(c.claimIDs("a"))[0], Reason: v.reason})
-		equal(t, "reason", c.read("a").Reason, v.want)
-		equal(t, "payload", string(c.read("a").Payload), "payload of a")
+		check.Equal(t, "reason", c.read("a").Reason, v.want)
+		check.Equal(t, "payload", string(c.read("a").Payload), "payload of a")
 	}
 }
 
@@ -286,26 +287,26 @@ func TestParkSetsATaskAsideUntilItIsReplayed(t *testing.T) {
 	due := c.put(task.Now(), "a")[0]
 	b := c.claimIDs("a")
 	r := Release{Lease: leases(b)[0], Park: true, Attempted: true, Redelivered: true, Reason: "NO_ROUTE"}
-	equal(t, "parked", c.release(r), 1)
-	equal(t, "parked the second time", c.release(r), 0)
+	check.Equal(t, "parked", c.release(r), 1)
+	check.Equal(t, "parked the second time", c.release(r), 0)
 	s := c.in("a", task.Parked)
-	equal(t, "next is zero", s.Next.IsZero(), true)
-	equal(t, "reason", s.Reason, "NO_ROUTE")
-	equal(t, "attempt", s.Attempt, 2)
+	check.Equal(t, "next is zero", s.Next.IsZero(), true)
+	check.Equal(t, "reason", s.Reason, "NO_ROUTE")
+	check.Equal(t, "attempt", s.Attempt, 2)
 	c.claimIDs()
 
 	before := c.now()
-	n, err := c.Shard(0).Replay(c.ctx(), "a", "nothing")
-	c.ok(err)
-	equal(t, "replayed", n, 1)
-	n, err = c.Shard(0).Replay(c.ctx(), "a")
-	c.ok(err)
-	equal(t, "replayed the second time", n, 0)
+	n, err := c.Shard(0).Replay(c.t.Context(), "a", "nothing")
+	check.OK(c.t, err)
+	check.Equal(t, "replayed", n, 1)
+	n, err = c.Shard(0).Replay(c.t.Context(), "a")
+	check.OK(c.t, err)
+	check.Equal(t, "replayed the second time", n, 0)
 	s = c.in("a", task.Waiting)
-	equal(t, "attempt", s.Attempt, 1)
-	equal(t, "reason", s.Reason, "")
-	equal(t, "redelivered", s.Redelivered, true)
-	equal(t, "due", s.Due.UnixMilli(), due)
+	check.Equal(t, "attempt", s.Attempt, 1)
+	check.Equal(t, "reason", s.Reason, "")
+	check.Equal(t, "redelivered", s.Redelivered, true)
+	check.Equal(t, "due", s.Due.UnixMilli(), due)
 	if next := s.Next.UnixMilli(); next < before || next > c.now() {
 		t.Errorf("replayed to %d, want now (%d)", next, before)
 	}
@@ -319,12 +320,12 @@ func TestReplayAndPurgeTouchOnlyParkedTasks(t *testing.T) {
 	c.claimIDs("leased")
 	c.put(task.In(time.Hour), "waiting")
 	for _, id := range []string{"leased", "waiting", "nothing"} {
-		n, err := c.Shard(0).Replay(c.ctx(), id)
-		c.ok(err)
-		equal(t, "replayed "+id, n, 0)
-		n, err = c.Shard(0).PurgeParked(c.ctx(), id)
-		c.ok(err)
-		equal(t, "purged "+id, n, 0)
+		n, err := c.Shard(0).Replay(c.t.Context(), id)
+		check.OK(c.t, err)
+		check.Equal(t, "replayed "+id, n, 0)
+		n, err = c.Shard(0).PurgeParked(c.t.Context(), id)
+		check.OK(c.t, err)
+		check.Equal(t, "purged "+id, n, 0)
 	}
 	c.in("leased", task.Leased)
 	c.in("waiting", task.Waiting)
@@ -336,9 +337,9 @@ func TestPurgeRemovesAParkedTaskForGood(t *testing.T) {
 	c.put(task.Now(), "a")
 	c.park("a", "given up")
 	for _, want := range []int{1, 0} {
-		n, err := c.Shard(0).PurgeParked(c.ctx(), "a")
-		c.ok(err)
-		equal(t, "purged", n, want)
+		n, err := c.Shard(0).PurgeParked(c.t.Context(), "a")
+		check.OK(c.t, err)
+		check.Equal(t, "purged", n, want)
 	}
 	c.gone("a")
 }
@@ -353,15 +354,15 @@ func TestParkedTasksAreListedInPages(t *testing.T) {
 	c.put(task.Now(), "waiting")
 	var ids []string
 	for offset := int64(0); ; offset += 2 {
-		page, err := c.Shard(0).Parked(c.ctx(), offset, 2)
-		c.ok(err)
+		page, err := c.Shard(0).Parked(c.t.Context(), offset, 2)
+		check.OK(c.t, err)
 		if len(page) == 0 {
 			break
 		}
 		for _, r := range page {
 			ids = append(ids, r.ID)
-			equal(t, "reason", r.Reason, "reason of "+r.ID)
+			check.Equal(t, "reason", r.Reason, "reason of "+r.ID)
 		}
 	}
-	equal(t, "parked", strings.Join(ids, " "), "a b c")
+	check.Equal(t, "parked", strings.Join(ids, " "), "a b c")
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // listAll returns the tasks of a list, in order.
 func (c *sandbox) listAll(l *List, each func(page []Stored)) (all []Stored) {
 	c.t.Helper()
 	for {
-		page, err := l.Next(c.ctx())
-		c.ok(err)
+		page, err := l.Next(c.t.Context())
+		check.OK(c.t, err)
 		if len(page) == 0 {
 			return all
 		}
@@ -48,7 +49,7 @@ func TestAListShowsEveryStateAsReadDoes(t *testing.T) {
 	c.put(task.Now(), "retried")
 	// after "there"
 	back := Release{Lease: leases(c.claimIDs("retried"))[0], Attempted: true, Reason: "no queue", Delay: 2 * time.Hour}
-	equal(t, "given back", c.release(back), 1)
+	check.Equal(t, "given back", c.release(back), 1)
 	for state, want := range map[task.State][]string{task.Parked: {"parked"}, task.Waiting: {"there", "retried"},
 		task.Leased: {"leased"}} {
 		tasks := c.listAll(c.Shard(0).List(SpanOf(state), ""), nil)
@@ -101,7 +102,7 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 				leave = append(leave, id)
 			}
 		}
-		c.ok(c.tryPut(c.p, b).Err)
+		check.OK(c.t, c.tryPut(c.p, b).Err)
 	}
 	const prefix = "ä\x00"
 	listed := c.listAll(c.Shard(0).List(SpanOf(task.Waiting), prefix), func(page []Stored) {
@@ -117,9 +118,9 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 			case 0:
 				c.delete(id)
 			case 1:
-				c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: id}).Err())
+				check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), redis.Z{Score: 1, Member: id}).Err())
 			default:
-				c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(at + 1e6), Member: id}).Err())
+				check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), redis.Z{Score: float64(at + 1e6), Member: id}).Err())
 			}
 		}
 	})
@@ -164,8 +165,9 @@ func TestAListNamesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	c.put(task.In(time.Hour), "cut", "newer", "none", "whole")
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "cut", "\x14cut", "newer", "\x50"+strings.Repeat("x", 40)).Err())
-	c.ok(c.rdb.HDel(c.ctx(), c.Shard(0).tasks(), "none").Err())
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.Shard(0).tasks(), "cut", "\x14cut", "newer", "\x50"+strings.Repeat("x",
+		40)).Err())
+	check.OK(c.t, c.rdb.HDel(c.t.Context(), c.Shard(0).tasks(), "none").Err())
 	got := map[string]string{}
 	for _, s := range c.listAll(c.Shard(0).List(SpanOf(task.Waiting), ""), nil) {
 		got[s.ID] = s.Reason
@@ -188,12 +190,12 @@ func TestAListShowsWhatAMoverHasAsItStoodBefore(t *testing.T) {
 	c.put(task.Now(), "p")
 	c.park("p", "why")
 	c.begin(2)
-	_, err := c.Shard(0).Fence(c.ctx(), c.p)
-	c.ok(err)
-	export, err := c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Hour,
+	_, err := c.Shard(0).Fence(c.t.Context(), c.p)
+	check.OK(c.t, err)
+	export, err := c.Shard(0).Export(c.t.Context(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Hour,
 		IDs: []string{"a", "p"}})
-	c.ok(err)
-	equal(t, "exported", len(export.Tasks), 2)
+	check.OK(c.t, err)
+	check.Equal(t, "exported", len(export.Tasks), 2)
 	for _, s := range c.listAll(c.Shard(0).List(SpanOf(task.Leased), ""), nil) {
 		waits := s.ID == "a" && s.State == task.Waiting && s.Next.UnixMilli() == due
 		if parked := s.ID == "p" && s.State == task.Parked && s.Next.IsZero() && s.Reason == "why"; !waits && !parked {
@@ -212,10 +214,10 @@ func TestAPageOfAListIsBounded(t *testing.T) {
 		for i := range MaxBatch {
 			b.Entries = append(b.Entries, entry(fmt.Sprintf("small-%d-%04d", batch, i), task.In(time.Hour)))
 		}
-		c.ok(c.tryPut(c.p, b).Err)
+		check.OK(c.t, c.tryPut(c.p, b).Err)
 	}
 	for i := range 5 {
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("large-", i), When: task.In(2 * time.Hour),
+		check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("large-", i), When: task.In(2 * time.Hour),
 			Body: body(strings.Repeat("x", 256<<10))}}}).Err)
 	}
 	sizes := func(prefix string) (sizes []int) {

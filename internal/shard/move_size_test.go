@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // putLarge stores n tasks of the given size in shard 0, and returns their IDs.
@@ -15,7 +16,7 @@ func (c *sandbox) putLarge(n, bytes int) (ids []string) {
 	payload := body(strings.Repeat("x", bytes))
 	for i := range n {
 		id := fmt.Sprintf("large-%03d", i)
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.In(time.Hour), Body: payload}}}).Err)
+		check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.In(time.Hour), Body: payload}}}).Err)
 		ids = append(ids, id)
 	}
 	return ids
@@ -36,14 +37,14 @@ func TestAnExportIsBoundedInBytes(t *testing.T) {
 			c := newSandbox(t, 2)
 			ids := c.putLarge(6, test.size)
 			request := Export{Claimant: "m", Request: "a\x00b", Lease: time.Minute, Bytes: test.budget, IDs: ids}
-			export, err := c.Shard(0).Export(c.ctx(), c.p, request)
-			c.ok(err)
-			equal(t, "exported", len(export.Tasks), test.exported)
-			equal(t, "left", export.Left, len(ids)-test.exported)
-			again, err := c.Shard(0).Export(c.ctx(), c.p, request)
-			c.ok(err)
-			equal(t, "exported to the same request", len(again.Tasks), test.exported)
-			equal(t, "left, asked again", again.Left, export.Left)
+			export, err := c.Shard(0).Export(c.t.Context(), c.p, request)
+			check.OK(c.t, err)
+			check.Equal(t, "exported", len(export.Tasks), test.exported)
+			check.Equal(t, "left", export.Left, len(ids)-test.exported)
+			again, err := c.Shard(0).Export(c.t.Context(), c.p, request)
+			check.OK(c.t, err)
+			check.Equal(t, "exported to the same request", len(again.Tasks), test.exported)
+			check.Equal(t, "left, asked again", again.Left, export.Left)
 			for _, id := range ids[test.exported:] {
 				c.in(id, task.Waiting)
 			}
@@ -61,12 +62,12 @@ func TestWhatAnExportLeavesIsExportedByLaterOnes(t *testing.T) {
 	ids := append([]string{"leased", "nothing"}, c.putLarge(5, 700<<10)...)
 	for step := range 5 {
 		export := c.export(time.Minute, ids...)
-		equal(t, "exported", len(export.Tasks), 1)
-		equal(t, "left", export.Left, 4-step)
-		equal(t, "imported", c.importBatch(export), 1)
-		equal(t, "settled", c.settle(exportLeases(export)...), 1)
+		check.Equal(t, "exported", len(export.Tasks), 1)
+		check.Equal(t, "left", export.Left, 4-step)
+		check.Equal(t, "imported", c.importBatch(export), 1)
+		check.Equal(t, "settled", c.settle(exportLeases(export)...), 1)
 	}
 	export := c.export(time.Minute, ids...)
-	equal(t, "exported in the end", len(export.Tasks)+export.Left, 0)
+	check.Equal(t, "exported in the end", len(export.Tasks)+export.Left, 0)
 	c.in("leased", task.Leased)
 }

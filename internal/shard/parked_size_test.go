@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 )
 
@@ -44,7 +45,7 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 		bodies[string(rune('A'+i))] = bodies["plain"]
 	}
 	for id, body := range bodies {
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.Now(), Body: body}}}).Err)
+		check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.Now(), Body: body}}}).Err)
 		c.park(id, "reason of "+id)
 	}
 	whole := map[string]Stored{}
@@ -55,24 +56,24 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 	faults.After(c.rdb, func(r faults.Request) { largest = max(largest, bytesOf(r.Commands[0])) })
 	cursor, seen := c.Shard(0).ParkedCursor(), 0
 	for {
-		page, err := cursor.Next(c.ctx(), 500)
-		c.ok(err)
+		page, err := cursor.Next(c.t.Context(), 500)
+		check.OK(c.t, err)
 		if len(page) == 0 {
 			break
 		}
 		for _, r := range page {
 			was := whole[r.ID]
-			equal(t, "reason", r.Reason, "reason of "+r.ID)
-			equal(t, "bytes of "+r.ID, r.PayloadBytes, len(was.Payload))
-			equal(t, "content type of "+r.ID, r.ContentType, was.ContentType)
-			equal(t, "headers of "+r.ID, len(r.Headers), len(was.Headers))
-			equal(t, "options of "+r.ID, r.Options, was.Options)
-			equal(t, "due of "+r.ID, r.Due, was.Due)
-			equal(t, "error", r.Err, nil)
+			check.Equal(t, "reason", r.Reason, "reason of "+r.ID)
+			check.Equal(t, "bytes of "+r.ID, r.PayloadBytes, len(was.Payload))
+			check.Equal(t, "content type of "+r.ID, r.ContentType, was.ContentType)
+			check.Equal(t, "headers of "+r.ID, len(r.Headers), len(was.Headers))
+			check.Equal(t, "options of "+r.ID, r.Options, was.Options)
+			check.Equal(t, "due of "+r.ID, r.Due, was.Due)
+			check.Equal(t, "error", r.Err, nil)
 			seen++
 		}
 	}
-	equal(t, "seen", seen, len(bodies))
+	check.Equal(t, "seen", seen, len(bodies))
 	if most := 64 << 10; largest > most {
 		t.Errorf("one answer took %d bytes, want at most %d", largest, most)
 	}
@@ -101,14 +102,14 @@ func TestAListedRecordSaysWhatIsWrongWithItsBody(t *testing.T) {
 		c.plant(id, good[:at]+body, 1)
 		_, want := DecodeRecord("orders", id, good[:at]+body)
 		c.setAside(id)
-		page, err := c.Shard(0).Parked(c.ctx(), 0, 10)
-		c.ok(err)
+		page, err := c.Shard(0).Parked(c.t.Context(), 0, 10)
+		check.OK(c.t, err)
 		for _, r := range page {
 			if r.ID == id && (r.Err == nil) != (want == nil) || r.ID == id && want != nil && r.Err.Error() != want.Error() {
 				t.Errorf("%s: got %v, want %v", id, r.Err, want)
 			}
 		}
-		equal(t, "listed", len(page), 2)
+		check.Equal(t, "listed", len(page), 2)
 		c.takeAway(id)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 )
 
@@ -17,14 +18,14 @@ import (
 func (c *sandbox) setAside(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
-		c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: math.Inf(1), Member: id}).Err())
+		check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), redis.Z{Score: math.Inf(1), Member: id}).Err())
 	}
 }
 
 func (c *sandbox) takeAway(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
-		c.ok(c.rdb.ZRem(c.ctx(), c.Shard(0).due(), id).Err())
+		check.OK(c.t, c.rdb.ZRem(c.t.Context(), c.Shard(0).due(), id).Err())
 	}
 }
 
@@ -37,14 +38,14 @@ func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 	name := rapid.Custom(func(r *rapid.T) string { return fmt.Sprintf("%02d", rapid.IntRange(0, 60).Draw(r, "id")) })
 	names := rapid.SliceOfNDistinct(name, 0, 40, rapid.ID[string])
 	rapid.Check(t, func(r *rapid.T) {
-		c.ok(c.rdb.Del(c.ctx(), c.Shard(0).due()).Err())
+		check.OK(c.t, c.rdb.Del(c.t.Context(), c.Shard(0).due()).Err())
 		stay := names.Draw(r, "parked")
 		c.setAside(stay...)
 		cursor := c.Shard(0).ParkedCursor()
 		var visited []string
 		for {
-			page, err := cursor.Next(c.ctx(), int64(rapid.IntRange(1, 5).Draw(r, "page")))
-			c.ok(err)
+			page, err := cursor.Next(c.t.Context(), int64(rapid.IntRange(1, 5).Draw(r, "page")))
+			check.OK(c.t, err)
 			if len(page) == 0 {
 				break
 			}
@@ -80,20 +81,20 @@ func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
 	for i := range members {
 		members[i] = redis.Z{Score: math.Inf(1), Member: fmt.Sprintf("%06d", i)}
 	}
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), members...).Err())
+	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), members...).Err())
 	sent := 0
 	faults.Before(c.rdb, func(faults.Request) { sent++ })
 	cursor := c.Shard(0).ParkedCursor()
 	visited := 0
 	for {
-		records, err := cursor.Next(c.ctx(), page)
-		c.ok(err)
+		records, err := cursor.Next(c.t.Context(), page)
+		check.OK(c.t, err)
 		if len(records) == 0 {
 			break
 		}
 		visited += len(records)
 	}
-	equal(t, "visited", visited, n)
+	check.Equal(t, "visited", visited, n)
 	if most := 2 + n/page; sent > most {
 		t.Errorf("%d requests, want at most %d", sent, most)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 func TestPutMakesATaskWaitUntilItIsDue(t *testing.T) {
@@ -15,12 +16,12 @@ func TestPutMakesATaskWaitUntilItIsDue(t *testing.T) {
 	c := newSandbox(t, 1)
 	at := time.UnixMilli(c.now()).Add(time.Hour).UTC()
 	due := c.put(task.At(at), "a")
-	equal(t, "due", due[0], at.UnixMilli())
+	check.Equal(t, "due", due[0], at.UnixMilli())
 	s := c.in("a", task.Waiting)
-	equal(t, "due", s.Due, at)
-	equal(t, "next", s.Next, at)
-	equal(t, "attempt", s.Attempt, 1)
-	equal(t, "payload", string(s.Payload), "payload of a")
+	check.Equal(t, "due", s.Due, at)
+	check.Equal(t, "next", s.Next, at)
+	check.Equal(t, "attempt", s.Attempt, 1)
+	check.Equal(t, "payload", string(s.Payload), "payload of a")
 }
 
 func TestPutTakesThePastForNow(t *testing.T) {
@@ -56,10 +57,10 @@ func TestPutTakesATimeHoweverItIsWritten(t *testing.T) {
 		"000%d"} {
 		when := fmt.Sprintf(form, due)
 		args := []any{c.p.String(), string(NewOp()), c.notAfter(), "", "0", "", "0", "a", when, body("")}
-		c.ok(c.eval("put", c.Shard(0).taskKeys(c.Shard(0).Wake()), args))
+		check.OK(c.t, c.eval("put", c.Shard(0).taskKeys(c.Shard(0).Wake()), args))
 		s := c.in("a", task.Waiting)
-		equal(t, fmt.Sprintf("due of %q", when), s.Due.UnixMilli(), due)
-		equal(t, fmt.Sprintf("next of %q", when), s.Next.UnixMilli(), due)
+		check.Equal(t, fmt.Sprintf("due of %q", when), s.Due.UnixMilli(), due)
+		check.Equal(t, fmt.Sprintf("next of %q", when), s.Next.UnixMilli(), due)
 	}
 }
 
@@ -68,14 +69,14 @@ func TestPutTwiceWithOneOpChangesNothing(t *testing.T) {
 	c := newSandbox(t, 1)
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour)), entry("b", task.In(2*time.Hour))}}
 	first := c.tryPut(c.p, b)
-	c.ok(first.Err)
+	check.OK(c.t, first.Err)
 	b.Entries[0].Body = body("another")
-	eventually(t, "Redis's clock goes on", func() bool { return c.now() > first.Due[0]-time.Hour.Milliseconds() })
+	check.Until(t, "Redis's clock goes on", func() bool { return c.now() > first.Due[0]-time.Hour.Milliseconds() })
 	second := c.tryPut(c.p, b)
-	c.ok(second.Err)
-	equal(t, "due of a", second.Due[0], first.Due[0])
-	equal(t, "due of b", second.Due[1], first.Due[1])
-	equal(t, "payload", string(c.read("a").Payload), "payload of a")
+	check.OK(c.t, second.Err)
+	check.Equal(t, "due of a", second.Due[0], first.Due[0])
+	check.Equal(t, "due of b", second.Due[1], first.Due[1])
+	check.Equal(t, "payload", string(c.read("a").Payload), "payload of a")
 }
 
 func TestPutTwiceStoresAgainWhatWasDeliveredInBetween(t *testing.T) {
@@ -83,10 +84,10 @@ func TestPutTwiceStoresAgainWhatWasDeliveredInBetween(t *testing.T) {
 	c := newSandbox(t, 1)
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now()), entry("b", task.In(time.Hour))}}
 	first := c.tryPut(c.p, b)
-	equal(t, "settled", c.settle(leases(c.claimIDs("a"))...), 1)
+	check.Equal(t, "settled", c.settle(leases(c.claimIDs("a"))...), 1)
 	second := c.tryPut(c.p, b)
-	c.ok(second.Err)
-	equal(t, "due of b", second.Due[1], first.Due[1])
+	check.OK(c.t, second.Err)
+	check.Equal(t, "due of b", second.Due[1], first.Due[1])
 	c.in("a", task.Waiting)
 }
 
@@ -96,11 +97,11 @@ func TestPutTwiceAnswersEvenUnderAnOlderPlacementOrTooLate(t *testing.T) {
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	first := c.tryPut(c.p, b)
 	old := c.begin(2)
-	_, err := c.Shard(0).Fence(c.ctx(), c.p)
-	c.ok(err)
-	second := c.Put(c.ctx(), old, 1, []Put{b})[0]
-	c.ok(second.Err)
-	equal(t, "due", second.Due[0], first.Due[0])
+	_, err := c.Shard(0).Fence(c.t.Context(), c.p)
+	check.OK(c.t, err)
+	second := c.Put(c.t.Context(), old, 1, []Put{b})[0]
+	check.OK(c.t, second.Err)
+	check.Equal(t, "due", second.Due[0], first.Due[0])
 }
 
 func TestPutReplacesATaskInWhateverState(t *testing.T) {
@@ -110,13 +111,13 @@ func TestPutReplacesATaskInWhateverState(t *testing.T) {
 	b := c.claimIDs("a")
 	c.release(Release{Lease: leases(b)[0], Attempted: true, Redelivered: true, Reason: "no route"})
 	b = c.claimIDs("a")
-	equal(t, "attempt", b.Tasks[0].Attempt, 2)
+	check.Equal(t, "attempt", b.Tasks[0].Attempt, 2)
 	c.put(task.In(time.Hour), "a")
 	s := c.in("a", task.Waiting)
-	equal(t, "attempt", s.Attempt, 1)
-	equal(t, "redelivered", s.Redelivered, false)
-	equal(t, "reason", s.Reason, "")
-	equal(t, "settled under the lease from before", c.settle(leases(b)...), 0)
+	check.Equal(t, "attempt", s.Attempt, 1)
+	check.Equal(t, "redelivered", s.Redelivered, false)
+	check.Equal(t, "reason", s.Reason, "")
+	check.Equal(t, "settled under the lease from before", c.settle(leases(b)...), 0)
 
 	c.put(task.Now(), "a")
 	c.park("a", "given up")
@@ -134,7 +135,7 @@ func TestPutIfAbsentRefusesWhatIsThereInWhateverState(t *testing.T) {
 			b.Entries = append(b.Entries, Entry{ID: id, When: task.In(time.Hour), Body: body("absent")})
 		}
 		r := c.tryPut(c.p, b)
-		c.ok(r.Err)
+		check.OK(c.t, r.Err)
 		return r.Due
 	}
 	c.put(task.Now(), "parked")
@@ -145,13 +146,13 @@ func TestPutIfAbsentRefusesWhatIsThereInWhateverState(t *testing.T) {
 	op := NewOp()
 	due := absent(op, "waiting", "new", "leased", "parked")
 	for i, there := range []bool{true, false, true, true} {
-		equal(t, fmt.Sprintf("entry %d exists", i), due[i] == 0, there)
+		check.Equal(t, fmt.Sprintf("entry %d exists", i), due[i] == 0, there)
 	}
-	equal(t, "payload", string(c.in("waiting", task.Waiting).Payload), "payload of waiting")
+	check.Equal(t, "payload", string(c.in("waiting", task.Waiting).Payload), "payload of waiting")
 	c.in("leased", task.Leased)
 	c.in("parked", task.Parked)
-	equal(t, "due the second time", absent(op, "waiting", "new", "leased", "parked")[1], due[1])
-	equal(t, "due under another op", absent(NewOp(), "new")[0], 0)
+	check.Equal(t, "due the second time", absent(op, "waiting", "new", "leased", "parked")[1], due[1])
+	check.Equal(t, "due under another op", absent(NewOp(), "new")[0], 0)
 }
 
 func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
@@ -162,13 +163,13 @@ func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
 			Body: body("second")}}
 	}
 	r := c.tryPut(c.p, Put{Entries: two("a")})
-	c.ok(r.Err)
-	equal(t, "payload", string(c.read("a").Payload), "second")
-	equal(t, "due", c.read("a").Next.UnixMilli(), r.Due[1])
+	check.OK(c.t, r.Err)
+	check.Equal(t, "payload", string(c.read("a").Payload), "second")
+	check.Equal(t, "due", c.read("a").Next.UnixMilli(), r.Due[1])
 	r = c.tryPut(c.p, Put{Mode: Absent, Entries: two("b")})
-	c.ok(r.Err)
-	equal(t, "payload", string(c.read("b").Payload), "first")
-	equal(t, "the second exists", r.Due[1], 0)
+	check.OK(c.t, r.Err)
+	check.Equal(t, "payload", string(c.read("b").Payload), "first")
+	check.Equal(t, "the second exists", r.Due[1], 0)
 }
 
 func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
@@ -178,20 +179,20 @@ func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 	due := c.read("there").Next
 	late := c.now() - 1
 	both := []Entry{entry("a", task.Now()), entry("there", task.Now())}
-	r := c.Put(c.ctx(), c.p, late, []Put{{Op: NewOp(), Entries: both}})[0]
+	r := c.Put(c.t.Context(), c.p, late, []Put{{Op: NewOp(), Entries: both}})[0]
 	if !errors.Is(r.Err, ErrLate) || !strings.Contains(r.Err.Error(), "shard 0 of topic orders") {
 		t.Fatalf("put: got %v", r.Err)
 	}
-	if _, err := c.Delete(c.ctx(), 0, c.p, late, true, "there"); !errors.Is(err, ErrLate) {
+	if _, err := c.Delete(c.t.Context(), 0, c.p, late, true, "there"); !errors.Is(err, ErrLate) {
 		t.Fatalf("delete: got %v", err)
 	}
 	move := Move{Op: NewOp(), ID: "there", When: task.Now()}
-	if _, err := c.Shard(0).Reschedule(c.ctx(), c.p, late, move); !errors.Is(err, ErrLate) {
+	if _, err := c.Shard(0).Reschedule(c.t.Context(), c.p, late, move); !errors.Is(err, ErrLate) {
 		t.Fatalf("reschedule: got %v", err)
 	}
 	c.gone("a")
-	equal(t, "due", c.read("there").Next, due)
-	equal(t, "noted among the handled IDs", c.rdb.Exists(c.ctx(), c.Shard(0).handled()).Val(), 0)
+	check.Equal(t, "due", c.read("there").Next, due)
+	check.Equal(t, "noted among the handled IDs", c.rdb.Exists(c.t.Context(), c.Shard(0).handled()).Val(), 0)
 }
 
 func TestDeleteRemovesATaskInWhateverState(t *testing.T) {
@@ -202,14 +203,14 @@ func TestDeleteRemovesATaskInWhateverState(t *testing.T) {
 	c.put(task.Now(), "leased")
 	b := c.claimIDs("leased")
 	c.put(task.In(time.Hour), "waiting")
-	there, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "waiting", "never", "leased", "parked")
-	c.ok(err)
-	equal(t, "there", fmt.Sprint(there), fmt.Sprint([]bool{true, false, true, true}))
+	there, err := c.Delete(c.t.Context(), 0, c.p, c.notAfter(), false, "waiting", "never", "leased", "parked")
+	check.OK(c.t, err)
+	check.Equal(t, "there", fmt.Sprint(there), fmt.Sprint([]bool{true, false, true, true}))
 	for _, id := range []string{"waiting", "leased", "parked"} {
 		c.gone(id)
-		equal(t, "there the second time", c.delete(id), false)
+		check.Equal(t, "there the second time", c.delete(id), false)
 	}
-	equal(t, "settled", c.settle(leases(b)...), 0)
+	check.Equal(t, "settled", c.settle(leases(b)...), 0)
 }
 
 func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
@@ -219,18 +220,18 @@ func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
 	scheduled := c.read("a").Scheduled
 	c.park("a", "given up")
 	m := Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)}
-	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), m)
-	c.ok(err)
+	due, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), m)
+	check.OK(c.t, err)
 	s := c.in("a", task.Waiting)
-	equal(t, "due", s.Due.UnixMilli(), due)
-	equal(t, "next", s.Next.UnixMilli(), due)
-	equal(t, "attempt", s.Attempt, 1)
-	equal(t, "reason", s.Reason, "")
-	equal(t, "payload", string(s.Payload), "payload of a")
-	equal(t, "scheduled", s.Scheduled, scheduled)
-	again, err := c.Shard(0).Reschedule(c.ctx(), c.p, 1, m)
-	c.ok(err)
-	equal(t, "due the second time", again, due)
+	check.Equal(t, "due", s.Due.UnixMilli(), due)
+	check.Equal(t, "next", s.Next.UnixMilli(), due)
+	check.Equal(t, "attempt", s.Attempt, 1)
+	check.Equal(t, "reason", s.Reason, "")
+	check.Equal(t, "payload", string(s.Payload), "payload of a")
+	check.Equal(t, "scheduled", s.Scheduled, scheduled)
+	again, err := c.Shard(0).Reschedule(c.t.Context(), c.p, 1, m)
+	check.OK(c.t, err)
+	check.Equal(t, "due the second time", again, due)
 }
 
 func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
@@ -238,17 +239,17 @@ func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.put(task.Now(), "a")
 	b := c.claimIDs("a")
-	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)})
-	c.ok(err)
-	equal(t, "settled", c.settle(leases(b)...), 0)
-	equal(t, "released", c.release(Release{Lease: leases(b)[0], Park: true}), 0)
+	_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)})
+	check.OK(c.t, err)
+	check.Equal(t, "settled", c.settle(leases(b)...), 0)
+	check.Equal(t, "released", c.release(Release{Lease: leases(b)[0], Park: true}), 0)
 	c.in("a", task.Waiting)
 }
 
 func TestRescheduleOfNothingIsNotFound(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
+	_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
 	if !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("got %v", err)
 	}
@@ -261,7 +262,7 @@ func TestDueTimesKeepTheirMillisecondForAHundredYears(t *testing.T) {
 	for _, at := range []time.Time{time.Now().AddDate(100, 0, 0), time.Now().Add(time.Hour)} {
 		c.put(task.At(at), "a")
 		s := c.read("a")
-		equal(t, "due", s.Due.UnixMilli(), at.UnixMilli())
-		equal(t, "next", s.Next.UnixMilli(), at.UnixMilli())
+		check.Equal(t, "due", s.Due.UnixMilli(), at.UnixMilli())
+		check.Equal(t, "next", s.Next.UnixMilli(), at.UnixMilli())
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestARatedTopicGoesOnAfterRedisClockWasSetBack: within the burst and an interval by
@@ -14,19 +16,19 @@ func TestARatedTopicGoesOnAfterRedisClockWasSetBack(t *testing.T) {
 	const rate, burst, interval = 20, 100 * time.Millisecond, time.Second / 20
 	grant := func(want int) (int, time.Duration) {
 		t.Helper()
-		n, wait, err := c.Grant(c.ctx(), rate, want, burst)
-		c.ok(err)
+		n, wait, err := c.Grant(c.t.Context(), rate, want, burst)
+		check.OK(c.t, err)
 		return n, wait
 	}
 	ahead := (c.now() + time.Hour.Milliseconds()) * 1000 // where it stood before
-	c.ok(c.rdb.Set(c.ctx(), c.rateKey(), fmt.Sprint(ahead), time.Minute).Err())
+	check.OK(c.t, c.rdb.Set(c.t.Context(), c.rateKey(), fmt.Sprint(ahead), time.Minute).Err())
 	began := c.now()
 	granted, wait := grant(1)
 	if granted != 0 || wait > burst+interval {
 		t.Fatalf("granted %d, and the next in %s; want none, and the next within %s", granted, wait, burst+interval)
 	}
 	total := 0
-	eventually(t, "ten grants", func() bool {
+	check.Until(t, "ten grants", func() bool {
 		n, _ := grant(1)
 		total += n
 		passed := float64(c.now()-began) / 1000
@@ -43,14 +45,14 @@ func TestUnusedRateIsGivenBackWhole(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	const rate, burst = 1, 10 * time.Second
-	n, _, err := c.Grant(c.ctx(), rate, 100, burst)
-	c.ok(err)
-	equal(t, "granted", n, 10)
-	before, err := c.rdb.Get(c.ctx(), c.rateKey()).Float64()
-	c.ok(err)
-	_, _, err = c.Grant(c.ctx(), rate, -3, 20*time.Millisecond)
-	c.ok(err)
-	after, err := c.rdb.Get(c.ctx(), c.rateKey()).Float64()
-	c.ok(err)
-	equal(t, "given back, in µs", int64(before-after), 3_000_000)
+	n, _, err := c.Grant(c.t.Context(), rate, 100, burst)
+	check.OK(c.t, err)
+	check.Equal(t, "granted", n, 10)
+	before, err := c.rdb.Get(c.t.Context(), c.rateKey()).Float64()
+	check.OK(c.t, err)
+	_, _, err = c.Grant(c.t.Context(), rate, -3, 20*time.Millisecond)
+	check.OK(c.t, err)
+	after, err := c.rdb.Get(c.t.Context(), c.rateKey()).Float64()
+	check.OK(c.t, err)
+	check.Equal(t, "given back, in µs", int64(before-after), 3_000_000)
 }

@@ -57,23 +57,23 @@ func TestRecordsDecodeAsTheVectorsSay(t *testing.T) {
 			t.Parallel()
 			r, err := DecodeRecord("orders", "o-1", v.bytes(t))
 			check.OK(t, err)
-			equal(t, "topic", r.Topic, "orders")
-			equal(t, "ID", r.ID, "o-1")
-			equal(t, "attempt", r.Attempt, v.Attempt)
-			equal(t, "redelivered", r.Redelivered, v.Redelivered)
-			equal(t, "due", r.Due.UnixMilli(), v.Due)
-			equal(t, "scheduled", r.Scheduled.UnixMilli(), v.Scheduled)
-			equal(t, "op", hex.EncodeToString([]byte(r.Op)), v.Op)
-			equal(t, "reason", r.Reason, v.Reason)
+			check.Equal(t, "topic", r.Topic, "orders")
+			check.Equal(t, "ID", r.ID, "o-1")
+			check.Equal(t, "attempt", r.Attempt, v.Attempt)
+			check.Equal(t, "redelivered", r.Redelivered, v.Redelivered)
+			check.Equal(t, "due", r.Due.UnixMilli(), v.Due)
+			check.Equal(t, "scheduled", r.Scheduled.UnixMilli(), v.Scheduled)
+			check.Equal(t, "op", hex.EncodeToString([]byte(r.Op)), v.Op)
+			check.Equal(t, "reason", r.Reason, v.Reason)
 			if at := v.ReasonAt; at == 0 && !r.ReasonAt.IsZero() || at > 0 && r.ReasonAt.UnixMilli() != at {
 				t.Errorf("reason at: got %s, want %d", r.ReasonAt, at)
 			}
-			equal(t, "content type", r.ContentType, v.ContentType)
-			equal(t, "payload", hex.EncodeToString(r.Payload), v.Payload)
+			check.Equal(t, "content type", r.ContentType, v.ContentType)
+			check.Equal(t, "payload", hex.EncodeToString(r.Payload), v.Payload)
 			if !maps.Equal(r.Headers, v.Headers) {
 				t.Errorf("headers: got %q, want %q", r.Headers, v.Headers)
 			}
-			equal(t, "message", viewOf(t, r.AMQP), compact(t, v.AMQP))
+			check.Equal(t, "message", viewOf(t, r.AMQP), compact(t, v.AMQP))
 		})
 	}
 }
@@ -129,14 +129,14 @@ func TestScriptsReadAndWriteRecordsAsTheVectorsSay(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	lib, err := sources.ReadFile("scripts/lib_record.lua")
-	c.ok(err)
+	check.OK(c.t, err)
 	reseal := redis.NewScript(string(lib) + "\nlocal r = open(ARGV[1])\nreturn {seal(r), r.prior and 1 or 0}")
 	for _, v := range golden[recordVectors](t, "record.json").Records {
-		reply, err := reseal.Run(c.ctx(), c.rdb, nil, v.bytes(t)).Slice()
-		c.ok(err)
+		reply, err := reseal.Run(c.t.Context(), c.rdb, nil, v.bytes(t)).Slice()
+		check.OK(c.t, err)
 		sealed, _ := reply[0].(string)
-		equal(t, v.Name, hex.EncodeToString([]byte(sealed)), v.Record)
-		equal(t, v.Name+": exported", reply[1] == int64(1), v.Exported)
+		check.Equal(t, v.Name, hex.EncodeToString([]byte(sealed)), v.Record)
+		check.Equal(t, v.Name+": exported", reply[1] == int64(1), v.Exported)
 	}
 }
 
@@ -146,12 +146,12 @@ func TestAPutStoresTheRecordByteForByte(t *testing.T) {
 	due := c.now() + time.Hour.Milliseconds()
 	in := &task.Task{ContentType: "a/b", Headers: map[string]string{"k": "v"}, Payload: []byte("p")}
 	at := task.At(time.UnixMilli(due))
-	c.ok(c.tryPut(c.p, Put{Op: "ABCDEF", Entries: []Entry{{ID: "a", When: at, Body: EncodeBody(in)}}}).Err)
-	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "a").Result()
-	c.ok(err)
+	check.OK(c.t, c.tryPut(c.p, Put{Op: "ABCDEF", Entries: []Entry{{ID: "a", When: at, Body: EncodeBody(in)}}}).Err)
+	raw, err := c.rdb.HGet(c.t.Context(), c.Shard(0).tasks(), "a").Result()
+	check.OK(c.t, err)
 	scheduled := uint48(raw[7:13])
 	want := "\x10" + big48(due) + big48(scheduled) + "ABCDEF" + "\x01\x03a/b" + "\x01" + "\x01k\x00\x01v" + "p"
-	equal(t, "record", hex.EncodeToString([]byte(raw)), hex.EncodeToString([]byte(want)))
+	check.Equal(t, "record", hex.EncodeToString([]byte(raw)), hex.EncodeToString([]byte(want)))
 	if now := c.now(); scheduled > now || scheduled < now-20_000 {
 		t.Errorf("scheduled at %d, and now is %d", scheduled, now)
 	}
@@ -280,9 +280,9 @@ func TestATaskThatWasNeverRetriedPaysNothing(t *testing.T) {
 	record := "\x10" + big48(due.UnixMilli()) + big48(1) + "ABCDEF" + string(EncodeBody(&task.Task{FirstDue: due}))
 	r, err := DecodeRecord("orders", "a", record)
 	check.OK(t, err)
-	equal(t, "bytes", len(record), recordHead+1)
-	equal(t, "first due", r.FirstDue, due)
-	equal(t, "mark", NextMark(1796119200000, 1796119200000, 0), "1")
-	equal(t, "mark of a retry", NextMark(1796119200000, 1796119200001, 0), "1 1796119200000 1796119200001")
-	equal(t, "mark of a later retry", NextMark(1796119200000, 1796119200001, 7), "1 1796119200000 1796119200001 7")
+	check.Equal(t, "bytes", len(record), recordHead+1)
+	check.Equal(t, "first due", r.FirstDue, due)
+	check.Equal(t, "mark", NextMark(1796119200000, 1796119200000, 0), "1")
+	check.Equal(t, "mark of a retry", NextMark(1796119200000, 1796119200001, 0), "1 1796119200000 1796119200001")
+	check.Equal(t, "mark of a later retry", NextMark(1796119200000, 1796119200001, 7), "1 1796119200000 1796119200001 7")
 }

@@ -15,7 +15,7 @@ import (
 // recur stores a recurring task that is due now, and claims its run.
 func (c *sandbox) recur(r task.Recurrence) *Claimed {
 	c.t.Helper()
-	c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "a", When: task.Now(), Body: recurring(c.t, r)}}}).Err)
+	check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{{ID: "a", When: task.Now(), Body: recurring(c.t, r)}}}).Err)
 	return c.run()
 }
 
@@ -37,8 +37,8 @@ func (c *sandbox) run() *Claimed {
 
 func (c *sandbox) advance(a ...Advance) int {
 	c.t.Helper()
-	n, err := c.Shard(0).Advance(c.ctx(), a)
-	c.ok(err)
+	n, err := c.Shard(0).Advance(c.t.Context(), a)
+	check.OK(c.t, err)
 	return n
 }
 
@@ -86,21 +86,22 @@ func TestASettledRunMakesTheNextOneDue(t *testing.T) {
 	t.Parallel()
 	c := newWitness(t)
 	l := c.recur(task.Recurrence{Every: time.Hour})
-	equal(t, "released", c.release(Release{Lease: Lease{ID: l.ID, Token: l.Token}, Attempted: true, Redelivered: true,
-		Reason: "x"}), 1)
+	check.Equal(t, "released", c.release(Release{Lease: Lease{ID: l.ID, Token: l.Token}, Attempted: true,
+		Redelivered: true,
+		Reason:      "x"}), 1)
 	l = c.run()
-	equal(t, "attempt", l.Attempt, 2)
+	check.Equal(t, "attempt", l.Attempt, 2)
 	next := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()
-	equal(t, "settled", c.advance(advanced(l, next)), 1)
-	equal(t, "settled again", c.advance(advanced(l, next)), 0)
+	check.Equal(t, "settled", c.advance(advanced(l, next)), 1)
+	check.Equal(t, "settled again", c.advance(advanced(l, next)), 0)
 	stored := c.read("a")
-	equal(t, "state", stored.State, task.Waiting)
-	equal(t, "due", stored.Due, next)
-	equal(t, "attempt", stored.Attempt, 1)
-	equal(t, "redelivered", stored.Redelivered, false)
-	equal(t, "reason", stored.Reason, "")
-	equal(t, "payload", string(stored.Payload), "p")
-	equal(t, "events", c.life("a"), "scheduled, retried x, delivered")
+	check.Equal(t, "state", stored.State, task.Waiting)
+	check.Equal(t, "due", stored.Due, next)
+	check.Equal(t, "attempt", stored.Attempt, 1)
+	check.Equal(t, "redelivered", stored.Redelivered, false)
+	check.Equal(t, "reason", stored.Reason, "")
+	check.Equal(t, "payload", string(stored.Payload), "p")
+	check.Equal(t, "events", c.life("a"), "scheduled, retried x, delivered")
 }
 
 // TestARunIsSettledOnlyUnderItsLease: not by a scanner that slept while another one took
@@ -109,12 +110,13 @@ func TestARunIsSettledOnlyUnderItsLease(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(c *sandbox){
 		"replaced": func(c *sandbox) {
-			c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "a", When: task.In(time.Hour),
+			check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{{ID: "a", When: task.In(time.Hour),
 				Body: recurring(c.t, task.Recurrence{Every: time.Minute})}}}).Err)
 		},
 		"moved": func(c *sandbox) {
-			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(time.Hour)})
-			c.ok(err)
+			_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a",
+				When: task.In(time.Hour)})
+			check.OK(c.t, err)
 		},
 		"cancelled":  func(c *sandbox) { c.delete("a") },
 		"given back": func(c *sandbox) { c.release(Release{Lease: leases(c.claimFor(0))[0]}) },
@@ -129,7 +131,7 @@ func TestARunIsSettledOnlyUnderItsLease(t *testing.T) {
 				change(c)
 			}
 			before := c.everything()
-			equal(t, "settled", c.advance(advanced(l, time.Now())), 0)
+			check.Equal(t, "settled", c.advance(advanced(l, time.Now())), 0)
 			if !reflect.DeepEqual(before, c.everything()) {
 				t.Errorf("a late settlement changed %v to %v", before, c.everything())
 			}
@@ -145,24 +147,24 @@ func TestAMoveKeepsThePlannedTime(t *testing.T) {
 	l := c.recur(task.Recurrence{Every: time.Hour, Runs: 3})
 	planned := l.Due
 	move := func(in time.Duration) Stored {
-		_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(in)})
-		c.ok(err)
+		_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(in)})
+		check.OK(c.t, err)
 		return c.read("a")
 	}
 	stored := move(time.Minute)
-	equal(t, "planned", stored.Recurrence.Planned, planned)
-	equal(t, "redelivered", stored.Redelivered, true)
+	check.Equal(t, "planned", stored.Recurrence.Planned, planned)
+	check.Equal(t, "redelivered", stored.Redelivered, true)
 	check.Until(t, "the ms after the planned one", func() bool { return c.now() > planned.UnixMilli() })
 	_, err := c.retime("a", task.In(-time.Second), false)
-	c.ok(err)
-	equal(t, "planned after another move", c.read("a").Recurrence.Planned, planned)
+	check.OK(c.t, err)
+	check.Equal(t, "planned after another move", c.read("a").Recurrence.Planned, planned)
 	l = c.run()
-	equal(t, "the run's ID", RunOf(l.Task).ID, task.RunID("a", planned))
-	equal(t, "settled", c.advance(advanced(l, planned.Add(time.Hour))), 1)
+	check.Equal(t, "the run's ID", RunOf(l.Task).ID, task.RunID("a", planned))
+	check.Equal(t, "settled", c.advance(advanced(l, planned.Add(time.Hour))), 1)
 	stored = c.read("a")
-	equal(t, "planned after the run", stored.Recurrence.Planned.IsZero(), true)
-	equal(t, "runs", stored.Recurrence.Runs, 2)
-	equal(t, "redelivered", move(time.Minute).Redelivered, false)
+	check.Equal(t, "planned after the run", stored.Recurrence.Planned.IsZero(), true)
+	check.Equal(t, "runs", stored.Recurrence.Runs, 2)
+	check.Equal(t, "redelivered", move(time.Minute).Redelivered, false)
 }
 
 // TestTheLastRunRemovesTheTask: by its count, and if the rule has no next time.
@@ -172,9 +174,9 @@ func TestTheLastRunRemovesTheTask(t *testing.T) {
 		c := newSandbox(t, 1)
 		l := c.recur(r)
 		a := l.Advance(time.Now())
-		equal(t, "next", a.Next.IsZero(), true)
-		equal(t, "settled", c.advance(a), 1)
-		equal(t, "keys of tasks", c.rdb.Exists(c.ctx(), c.Shard(0).due(), c.Shard(0).tasks()).Val(), 0)
+		check.Equal(t, "next", a.Next.IsZero(), true)
+		check.Equal(t, "settled", c.advance(a), 1)
+		check.Equal(t, "keys of tasks", c.rdb.Exists(c.t.Context(), c.Shard(0).due(), c.Shard(0).tasks()).Val(), 0)
 	}
 }
 
@@ -184,16 +186,16 @@ func TestListsHaveTheRule(t *testing.T) {
 	c := newSandbox(t, 1)
 	r := task.Recurrence{Cron: "0 9 * * *", Zone: "Europe/Berlin", Runs: 7}
 	amqp, err := Encode(&task.Task{Payload: make([]byte, 1000), Recurrence: &r, AMQP: &task.AMQP{RoutingKey: "k"}})
-	c.ok(err)
-	c.ok(c.tryPut(c.p, Put{Entries: []Entry{
+	check.OK(c.t, err)
+	check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{
 		{ID: "a", When: task.In(time.Hour), Body: recurring(t, r)}, {ID: "b", When: task.In(time.Hour), Body: amqp},
 	}}).Err)
 	for _, wanted := range []part{partMeta, partWhole} {
 		l := c.Shard(0).List(SpanOf(task.Waiting), "")
 		l.part = wanted
-		all, err := l.Next(c.ctx())
-		c.ok(err)
-		equal(t, "tasks", len(all), 2)
+		all, err := l.Next(c.t.Context())
+		check.OK(c.t, err)
+		check.Equal(t, "tasks", len(all), 2)
 		for _, s := range all {
 			if s.Err != nil || !reflect.DeepEqual(s.Recurrence, &r) {
 				t.Errorf("part %d of %s: %+v, %v", wanted, s.ID, s.Recurrence, s.Err)
@@ -207,7 +209,7 @@ func TestARuleThatNobodyKnowsIsParked(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	body := withRule(&task.Recurrence{Cron: "0 9 * * *", Zone: "Mars/Olympus"}, []byte{0})
-	c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "a", When: task.Now(), Body: body}}}).Err)
+	check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{{ID: "a", When: task.Now(), Body: body}}}).Err)
 	b := c.claim()
 	if len(b.Tasks) != 0 || len(b.Bad) != 1 {
 		t.Errorf("got %+v", b)
@@ -218,15 +220,16 @@ func TestARuleThatNobodyKnowsIsParked(t *testing.T) {
 func TestAChangeOfMBringsARecurringTaskAlong(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "a", When: task.In(time.Hour),
+	check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{{ID: "a", When: task.In(time.Hour),
 		Body: recurring(t, task.Recurrence{Every: time.Hour})}}}).Err)
-	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.In(2 * time.Hour)})
-	c.ok(err)
+	_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a",
+		When: task.In(2 * time.Hour)})
+	check.OK(c.t, err)
 	before := c.read("a")
 	c.begin(2)
 	export := c.export(time.Minute, "a")
-	equal(t, "exported", len(export.Tasks), 1)
-	equal(t, "record", export.Tasks[0].record, before.raw)
+	check.Equal(t, "exported", len(export.Tasks), 1)
+	check.Equal(t, "record", export.Tasks[0].record, before.raw)
 }
 
 // TestARunOfAnIntakeHasAMessageIDOfItsOwn: a retry of it through the intake must not replace
@@ -238,8 +241,8 @@ func TestARunOfAnIntakeHasAMessageIDOfItsOwn(t *testing.T) {
 		of := task.Task{ID: "a", Due: due, Recurrence: &task.Recurrence{Every: time.Hour}, AMQP: &task.AMQP{}}
 		of.AMQP.Properties.MessageID = id
 		run := RunOf(of)
-		equal(t, "message-id", run.AMQP.Properties.MessageID, want)
-		equal(t, "message-id of the task", of.AMQP.Properties.MessageID, id)
+		check.Equal(t, "message-id", run.AMQP.Properties.MessageID, want)
+		check.Equal(t, "message-id of the task", of.AMQP.Properties.MessageID, id)
 	}
 }
 
@@ -253,10 +256,10 @@ func TestARunAfterARedeliveredOneIsMarkedWhileShardsChange(t *testing.T) {
 			c.begin(2)
 		}
 		l := c.recur(task.Recurrence{Every: time.Hour})
-		equal(t, "released", c.release(Release{Lease: Lease{ID: l.ID, Token: l.Token}, Redelivered: true}), 1)
+		check.Equal(t, "released", c.release(Release{Lease: Lease{ID: l.ID, Token: l.Token}, Redelivered: true}), 1)
 		l = c.run()
-		equal(t, "this run is marked", l.Redelivered, true)
-		equal(t, "settled", c.advance(advanced(l, l.Due.Add(time.Hour))), 1)
-		equal(t, "the next run is marked", c.read("a").Redelivered, moving)
+		check.Equal(t, "this run is marked", l.Redelivered, true)
+		check.Equal(t, "settled", c.advance(advanced(l, l.Due.Add(time.Hour))), 1)
+		check.Equal(t, "the next run is marked", c.read("a").Redelivered, moving)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -29,11 +30,11 @@ func newTwin(t *testing.T, shards int) *twin {
 	w := &twin{replica: servertest.OwnRedis(t, "--replicaof", host+" "+port)}
 	w.copied = redis.NewClient(&redis.Options{Addr: w.replica.Addr()})
 	t.Cleanup(func() { _ = w.copied.Close() })
-	eventually(t, "the replica follows", func() bool {
+	check.Until(t, "the replica follows", func() bool {
 		return strings.Contains(w.copied.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	w.sandbox = sandboxOn(t, &redis.UniversalOptions{Addrs: []string{master.Addr()}}, "own", shards)
-	w.ok(w.scripts.AwaitReplicas(1))
+	check.OK(w.t, w.scripts.AwaitReplicas(1))
 	return w
 }
 
@@ -41,13 +42,13 @@ func newTwin(t *testing.T, shards int) *twin {
 // longer than one call waits.
 func (c *sandbox) acknowledged(puts ...Put) (results []PutResult) {
 	c.t.Helper()
-	eventually(c.t, "enough replicas have a put", func() bool {
-		results = c.Put(c.ctx(), c.p, c.notAfter(), puts)
+	check.Until(c.t, "enough replicas have a put", func() bool {
+		results = c.Put(c.t.Context(), c.p, c.notAfter(), puts)
 		for _, r := range results {
 			if errors.Is(r.Err, task.ErrReplicas) {
 				return false
 			}
-			c.ok(r.Err)
+			check.OK(c.t, r.Err)
 		}
 		return true
 	})
@@ -72,9 +73,9 @@ func TestWhatIsAcknowledgedIsAtTheReplica(t *testing.T) {
 			puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint("t", i), task.In(time.Hour))}}
 		}
 		for s := range w.acknowledged(puts...) {
-			there, err := w.copied.HExists(w.ctx(), w.Shard(s).tasks(), fmt.Sprint("t", i)).Result()
-			w.ok(err)
-			equal(t, "at the replica", there, true)
+			there, err := w.copied.HExists(w.t.Context(), w.Shard(s).tasks(), fmt.Sprint("t", i)).Result()
+			check.OK(w.t, err)
+			check.Equal(t, "at the replica", there, true)
 		}
 	}
 }
@@ -83,7 +84,7 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, 2)
 	w.acknowledged(Put{Op: NewOp(), Entries: []Entry{entry("there", task.In(time.Hour))}})
-	w.ok(w.replica.Pause())
+	check.OK(w.t, w.replica.Pause())
 	put := Put{Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	began := time.Now()
 	r := w.tryPut(w.p, put)
@@ -91,25 +92,25 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	if took := time.Since(began); took < luascript.ReplicaPatience {
 		t.Errorf("it took %s, want %s", took, luascript.ReplicaPatience)
 	}
-	equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
+	check.Equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
 	w.short("the same put again, which finds it there", w.tryPut(w.p, put).Err)
 	move := Move{Op: NewOp(), ID: "there", When: task.In(time.Minute)}
-	due, err := w.Shard(0).Reschedule(w.ctx(), w.p, w.notAfter(), move)
+	due, err := w.Shard(0).Reschedule(w.t.Context(), w.p, w.notAfter(), move)
 	w.short("reschedule", err)
-	equal(t, "due at the master", w.read("there").Due.UnixMilli(), due)
-	_, err = w.Delete(w.ctx(), 0, w.p, w.notAfter(), false, "there")
+	check.Equal(t, "due at the master", w.read("there").Due.UnixMilli(), due)
+	_, err = w.Delete(w.t.Context(), 0, w.p, w.notAfter(), false, "there")
 	w.short("cancel", err)
-	_, err = w.Shard(0).Fence(w.ctx(), w.p)
+	_, err = w.Shard(0).Fence(w.t.Context(), w.p)
 	w.short("fence", err)
-	w.short("import", w.Import(w.ctx(), w.p, w.now()+60_000, Share{1,
+	w.short("import", w.Import(w.t.Context(), w.p, w.now()+60_000, Share{1,
 		[]ExportedTask{{"exported", "1", head + "\x00"}}})[0].Err)
-	_, err = w.Shard(0).Pass(w.ctx(), w.p)
+	_, err = w.Shard(0).Pass(w.t.Context(), w.p)
 	w.short("scan_pass", err)
-	w.ok(w.replica.Resume())
+	check.OK(w.t, w.replica.Resume())
 	w.acknowledged(put)
-	there, err := w.copied.HExists(w.ctx(), w.Shard(0).tasks(), "a").Result()
-	w.ok(err)
-	equal(t, "at the replica", there, true)
+	there, err := w.copied.HExists(w.t.Context(), w.Shard(0).tasks(), "a").Result()
+	check.OK(w.t, err)
+	check.Equal(t, "at the replica", there, true)
 }
 
 func TestReplicasOnACluster(t *testing.T) {
@@ -118,13 +119,13 @@ func TestReplicasOnACluster(t *testing.T) {
 	if _, ok := c.rdb.(*redis.ClusterClient); !ok {
 		t.Skip("the shared Redis is no cluster")
 	}
-	c.ok(c.scripts.AwaitReplicas(1))
+	check.OK(c.t, c.scripts.AwaitReplicas(1))
 	puts := make([]Put, 8)
 	for s := range puts {
 		puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry("a", task.In(time.Hour))}}
 	}
 	c.acknowledged(puts...)
-	c.ok(c.scripts.AwaitReplicas(2)) // each master has one
+	check.OK(c.t, c.scripts.AwaitReplicas(2)) // each master has one
 	w := &twin{sandbox: c}
 	if err := w.tryPut(w.p, puts[0]).Err; !errors.Is(err, task.ErrReplicas) {
 		t.Errorf("put for two replicas where there is one: %v", err)
@@ -136,26 +137,26 @@ func TestReplicasOnACluster(t *testing.T) {
 func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, 1)
-	w.ok(w.scripts.AwaitReplicas(0))
+	check.OK(w.t, w.scripts.AwaitReplicas(0))
 	w.put(task.Now(), "a")
 	claimed := w.claimIDs("a")
 	w.settle(leases(claimed)...)
 	b := claimed.Tasks[0]
 	a := Requeue{ID: "a", Op: NewOp(), Due: b.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: w.now() + 3600_000,
 		Scheduled: b.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
-	w.ok(w.scripts.AwaitReplicas(1))
-	w.ok(w.replica.Pause())
-	again := func() (*Kept, error) { return w.Shard(0).Requeue(w.ctx(), w.p, w.notAfter(), a, Requeuing{}) }
+	check.OK(w.t, w.scripts.AwaitReplicas(1))
+	check.OK(w.t, w.replica.Pause())
+	again := func() (*Kept, error) { return w.Shard(0).Requeue(w.t.Context(), w.p, w.notAfter(), a, Requeuing{}) }
 	_, err := again()
 	w.short("a retry", err)
-	w.ok(w.replica.Resume())
-	eventually(t, "the replica has the retry", func() bool {
+	check.OK(w.t, w.replica.Resume())
+	check.Until(t, "the replica has the retry", func() bool {
 		stays, err := again()
 		if errors.Is(err, task.ErrReplicas) {
 			return false
 		}
-		w.ok(err)
-		equal(t, "stored", stays == nil, true)
+		check.OK(w.t, err)
+		check.Equal(t, "stored", stays == nil, true)
 		return true
 	})
 }
@@ -167,21 +168,21 @@ func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.OwnRedisCluster(t)
 	c := sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
-	c.ok(c.scripts.AwaitReplicas(1)) // its masters have none
+	check.OK(c.t, c.scripts.AwaitReplicas(1)) // its masters have none
 	if err := c.noteCancelled("a", 1); !errors.Is(err, task.ErrReplicas) {
 		t.Errorf("a cancel without a replica: %v, want %v", err, task.ErrReplicas)
 	}
-	ttl, err := c.rdb.PTTL(c.ctx(), c.historyKeys("a")[0]).Result()
-	c.ok(err)
+	ttl, err := c.rdb.PTTL(c.t.Context(), c.historyKeys("a")[0]).Result()
+	check.OK(c.t, err)
 	if ttl <= 0 {
 		t.Error("the history stays for ever")
 	}
-	if _, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "b"); !errors.Is(err, task.ErrReplicas) {
+	if _, err := c.Delete(c.t.Context(), 0, c.p, c.notAfter(), false, "b"); !errors.Is(err, task.ErrReplicas) {
 		t.Errorf("withdraw: %v", err)
 	}
-	n, err := c.rdb.Exists(c.ctx(), c.historyKeys("b")[0]).Result()
-	c.ok(err)
-	equal(t, "histories made by a look", n, 0)
+	n, err := c.rdb.Exists(c.t.Context(), c.historyKeys("b")[0]).Result()
+	check.OK(c.t, err)
+	check.Equal(t, "histories made by a look", n, 0)
 }
 
 func TestTooManyReplicasAreRefused(t *testing.T) {

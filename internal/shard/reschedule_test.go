@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 )
 
@@ -23,8 +24,8 @@ func TestMovesOfManyTasks(t *testing.T) {
 		large.Entries = append(large.Entries, Entry{ID: fmt.Sprint("large ", i), When: task.In(time.Hour),
 			Body: body(strings.Repeat("x", moveBytes/2+1))})
 	}
-	c.ok(c.tryPut(c.p, large).Err)
-	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{entry("b", task.In(time.Hour))}}).Err)
+	check.OK(c.t, c.tryPut(c.p, large).Err)
+	check.OK(c.t, c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{entry("b", task.In(time.Hour))}}).Err)
 	var moves []Move
 	move := func(shard int, id string, hours int) {
 		moves = append(moves, Move{Shard: shard, Op: NewOp(), ID: id, When: task.In(time.Duration(hours) * time.Hour)})
@@ -41,14 +42,14 @@ func TestMovesOfManyTasks(t *testing.T) {
 	move(0, "large 1", 4)
 	move(0, "a", 5)
 	began := c.now()
-	for i, r := range c.Reschedule(c.ctx(), c.p, c.notAfter(), moves) {
+	for i, r := range c.Reschedule(c.t.Context(), c.p, c.notAfter(), moves) {
 		switch id := moves[i].ID; id {
 		case "absent":
-			equal(t, "absent", errors.Is(r.Err, task.ErrNotFound), true)
+			check.Equal(t, "absent", errors.Is(r.Err, task.ErrNotFound), true)
 		case "cut":
-			equal(t, "cut", errors.Is(r.Err, errUnreadable), true)
+			check.Equal(t, "cut", errors.Is(r.Err, errUnreadable), true)
 		default:
-			c.ok(r.Err)
+			check.OK(c.t, r.Err)
 			wait, _ := moves[i].When.Wait()
 			if r.Due < began+wait.Milliseconds() {
 				t.Errorf("task %s: due %d, at %d for %s", id, r.Due, began, wait)
@@ -76,15 +77,15 @@ func TestAMoveEndsAtItsLimit(t *testing.T) {
 	for i, id := range ids {
 		moves[i] = Move{Op: NewOp(), ID: id, When: task.In(time.Minute)}
 	}
-	for n, bytes := range []int{1, len(c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "a").Val()) + 1, moveBytes} {
+	for n, bytes := range []int{1, len(c.rdb.HGet(c.t.Context(), c.Shard(0).tasks(), "a").Val()) + 1, moveBytes} {
 		call := c.moveCall(c.p.String(), c.notAfter(), moves, batchesOf(moves)[0])
 		call.Args[4] = bytes
 		reply, err := c.pipelined(call)[0].Slice()
-		c.ok(err)
-		equal(t, "answers", len(reply)-1, n+1)
+		check.OK(c.t, err)
+		check.Equal(t, "answers", len(reply)-1, n+1)
 		for i, id := range ids {
 			moved := c.read(id).Due.Before(time.UnixMilli(c.now()).Add(30 * time.Minute))
-			equal(t, id+" is moved", moved, i <= n)
+			check.Equal(t, id+" is moved", moved, i <= n)
 		}
 	}
 }
@@ -98,7 +99,7 @@ func TestMovesWaitOnceForReplicas(t *testing.T) {
 		moves = append(moves, Move{Op: NewOp(), ID: fmt.Sprint(i), When: task.In(time.Minute)})
 		c.put(task.In(time.Hour), moves[i].ID)
 	}
-	c.ok(c.scripts.AwaitReplicas(1))
+	check.OK(c.t, c.scripts.AwaitReplicas(1))
 	waits := 0
 	faults.Before(c.rdb, func(r faults.Request) {
 		for _, cmd := range r.Commands {
@@ -107,11 +108,11 @@ func TestMovesWaitOnceForReplicas(t *testing.T) {
 			}
 		}
 	})
-	for i, r := range c.Reschedule(c.ctx(), c.p, c.notAfter(), moves) {
+	for i, r := range c.Reschedule(c.t.Context(), c.p, c.notAfter(), moves) {
 		if !errors.Is(r.Err, task.ErrReplicas) || r.Due == 0 {
 			t.Fatalf("move %d: due %d, %v", i, r.Due, r.Err)
 		}
 	}
-	equal(t, "waits", waits, 1)
-	equal(t, "the last is moved", c.read(fmt.Sprint(movesAtOnce)).Due.Before(time.UnixMilli(c.now()+120_000)), true)
+	check.Equal(t, "waits", waits, 1)
+	check.Equal(t, "the last is moved", c.read(fmt.Sprint(movesAtOnce)).Due.Before(time.UnixMilli(c.now()+120_000)), true)
 }

@@ -7,13 +7,14 @@ import (
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // retime sends a retiming of a task's present version.
 func (c *sandbox) retime(id string, when task.When, now bool) (int64, error) {
 	c.t.Helper()
 	s := c.read(id)
-	return c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: when,
+	return c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: when,
 		Retime: &Retiming{Seen: s.Version(), Now: now}})
 }
 
@@ -23,7 +24,7 @@ func (c *sandbox) retry(id string) Stored {
 	c.put(task.Now(), id)
 	b := c.claimIDs(id)
 	back := Release{Lease: leases(b)[0], Attempted: true, Delay: time.Hour, Reason: "no queue"}
-	equal(c.t, "released", c.release(back), 1)
+	check.Equal(c.t, "released", c.release(back), 1)
 	return c.read(id)
 }
 
@@ -45,23 +46,23 @@ func TestARetimedTaskKeepsItsAttempts(t *testing.T) {
 			c := newSandbox(t, 1)
 			before, now := c.retry("a"), c.now()
 			due, err := c.retime("a", move.when, move.now)
-			c.ok(err)
+			check.OK(c.t, err)
 			s := c.in("a", task.Waiting)
-			equal(t, "attempt", s.Attempt, 2)
-			equal(t, "reason", s.Reason, "no queue")
-			equal(t, "when that was", s.ReasonAt, before.ReasonAt)
-			equal(t, "payload", string(s.Payload), "payload of a")
-			equal(t, "due, as answered", s.Due.UnixMilli(), due)
+			check.Equal(t, "attempt", s.Attempt, 2)
+			check.Equal(t, "reason", s.Reason, "no queue")
+			check.Equal(t, "when that was", s.ReasonAt, before.ReasonAt)
+			check.Equal(t, "payload", string(s.Payload), "payload of a")
+			check.Equal(t, "due, as answered", s.Due.UnixMilli(), due)
 			if wait := s.Next.Sub(time.UnixMilli(now)); wait < move.wait || wait > move.wait+time.Minute {
 				t.Errorf("tried again in %s", wait)
 			}
 			if move.now {
-				equal(t, "due", s.Due, before.Due)
+				check.Equal(t, "due", s.Due, before.Due)
 			} else {
-				equal(t, "due", s.Due, s.Next)
+				check.Equal(t, "due", s.Due, s.Next)
 			}
 			if move.wait == 0 {
-				equal(t, "attempt that is delivered", c.claimIDs("a").Tasks[0].Attempt, 2)
+				check.Equal(t, "attempt that is delivered", c.claimIDs("a").Tasks[0].Attempt, 2)
 			}
 		})
 	}
@@ -77,31 +78,31 @@ func TestARetimingKeepsTheFirstDue(t *testing.T) {
 	payload := "\x0dduefleet-next\x00\x1f" + mark
 	amqp, err := amqpmsg.Encode(amqpmsg.Message{RoutingKey: "due", Body: []byte(payload),
 		Headers: map[string]any{HeaderNext: mark, "z": int64(1)}})
-	c.ok(err)
+	check.OK(c.t, err)
 	for id, body := range map[string][]byte{
 		"marked": EncodeBody(&task.Task{Headers: map[string]string{HeaderNext: mark, "a": "b"}, Payload: []byte(payload)}),
 		"amqp":   amqp,
 		"plain":  EncodeBody(&task.Task{Payload: []byte(payload)}),
 	} {
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.At(time.UnixMilli(due)), Body: body}}}).Err)
+		check.OK(c.t, c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: task.At(time.UnixMilli(due)), Body: body}}}).Err)
 		for _, now := range []bool{false, true} {
 			when := task.Now()
 			if !now {
 				when = task.In(2 * time.Hour)
 			}
 			_, err := c.retime(id, when, now)
-			c.ok(err)
+			check.OK(c.t, err)
 			s := c.read(id)
 			want := first
 			if id == "plain" {
 				want = s.Due.UnixMilli()
 			}
-			equal(t, id+": first due", s.FirstDue.UnixMilli(), want)
-			equal(t, id+": attempts before", s.before, 0)
-			equal(t, id+": payload", string(s.Payload), payload)
+			check.Equal(t, id+": first due", s.FirstDue.UnixMilli(), want)
+			check.Equal(t, id+": attempts before", s.before, 0)
+			check.Equal(t, id+": payload", string(s.Payload), payload)
 		}
 	}
-	equal(t, "header", c.read("marked").Headers["a"], "b")
+	check.Equal(t, "header", c.read("marked").Headers["a"], "b")
 }
 
 // TestARetimingLeavesAlone what another call changed, what is leased, parked or due already.
@@ -130,7 +131,7 @@ func TestARetimingLeavesAlone(t *testing.T) {
 		"absent":    {again, true, task.ErrNotFound},
 	} {
 		before := c.everything()
-		_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: task.Now(),
+		_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: task.Now(),
 			Retime: &Retiming{Seen: row.seen, Now: row.now}})
 		if !errors.Is(err, row.want) {
 			t.Errorf("%s: got %v, want %v", id, err, row.want)
@@ -150,10 +151,10 @@ func TestARetimingIsExecutedOnce(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.put(task.In(time.Hour), "a")
 	m := Move{Op: NewOp(), ID: "a", When: task.In(2 * time.Hour), Retime: &Retiming{Seen: c.read("a").Version()}}
-	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), m)
-	c.ok(err)
-	again, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), m)
-	c.ok(err)
-	equal(t, "due", again, due)
-	equal(t, "stored", c.read("a").Due.UnixMilli(), due)
+	due, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), m)
+	check.OK(c.t, err)
+	again, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), m)
+	check.OK(c.t, err)
+	check.Equal(t, "due", again, due)
+	check.Equal(t, "stored", c.read("a").Due.UnixMilli(), due)
 }

@@ -28,7 +28,8 @@ func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 				t.Parallel()
 				c := sandboxOn(t, servertest.RedisOptions(server.Addr()), user, 1)
 				c.fill()
-				c.ok(c.rdb.Do(c.ctx(), "ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-"+command).Err())
+				check.OK(c.t, c.rdb.Do(c.t.Context(), "ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all",
+					"-"+command).Err())
 				call, writes := acceptedCalls(c)[name]
 				if !writes {
 					return
@@ -83,6 +84,6 @@ func (c *sandbox) evalAs(user, script string, call accepted) error {
 	rdb := redis.NewClient(&options)
 	defer rdb.Close()
 	text, err := Script(script)
-	c.ok(err)
-	return rdb.Eval(c.ctx(), text, call.keys, call.args...).Err()
+	check.OK(c.t, err)
+	return rdb.Eval(c.t.Context(), text, call.keys, call.args...).Err()
 }

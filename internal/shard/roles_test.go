@@ -136,11 +136,11 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 	for _, name := range []string{"producer", "consumer"} {
 		rdb := g.as(name, 0)
 		store, err := New(rdb, "duefleet")
-		g.ok(err)
+		check.OK(g.t, err)
 		orders, bills := store.Topic("orders"), store.Topic("bills")
 		p, err := orders.Placement(t.Context())
-		g.ok(err)
-		equal(t, "placement", p, g.p)
+		check.OK(g.t, err)
+		check.Equal(t, "placement", p, g.p)
 		more := Placement{p.Epoch + 1, 8, 4, Migrating}
 		_, changed := orders.change(t.Context(), p, more)
 		_, cleaned := orders.MarkClean(t.Context(), p, 0)
@@ -181,8 +181,8 @@ func TestAnotherDatabaseTakesOneRightMore(t *testing.T) {
 	if err := call(); err == nil || !strings.Contains(err.Error(), "'select'") {
 		t.Errorf("without the right: got %v", err)
 	}
-	g.ok(g.rdb.Do(t.Context(), "ACL", "SETUSER", "duefleet-producer", "+select").Err())
-	g.ok(call())
+	check.OK(g.t, g.rdb.Do(t.Context(), "ACL", "SETUSER", "duefleet-producer", "+select").Err())
+	check.OK(g.t, call())
 }
 
 // guarded is a sandbox with a topic of 4 shards. Its Redis has the users of deploy/redis.

@@ -30,8 +30,8 @@ func TestEveryScriptCompiles(t *testing.T) {
 	c := newSandbox(t, 1)
 	for _, name := range scriptNames(t) {
 		text, err := Script(name)
-		c.ok(err)
-		if _, err := c.rdb.ScriptLoad(c.ctx(), text).Result(); err != nil {
+		check.OK(c.t, err)
+		if _, err := c.rdb.ScriptLoad(c.t.Context(), text).Result(); err != nil {
 			t.Errorf("script %s: %v", name, err)
 		}
 	}

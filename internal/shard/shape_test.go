@@ -7,6 +7,7 @@ import (
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAScriptThatAnswersAnotherShapeIsAnError: each call that reads a reply, of a script
@@ -16,7 +17,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.put(task.Now(), "a")
 	texts, err := scriptTexts()
-	c.ok(err)
+	check.OK(c.t, err)
 	for name := range texts {
 		texts[name] = "#!lua flags=no-writes\n-- " + name + "\nreturn {{}}"
 	}
@@ -26,53 +27,53 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 	s := c.Shard(0)
 	for name, do := range map[string]func() error{
 		"put":    func() error { return c.tryPut(c.p, Put{Entries: []Entry{entry("b", task.Now())}}).Err },
-		"read":   func() error { _, err := s.Read(c.ctx(), c.p, "a"); return err },
-		"fetch":  func() error { return c.Fetch(c.ctx(), c.p, []Names{{0, []string{"a"}}})[0].Err },
-		"fence":  func() error { _, err := s.Fence(c.ctx(), c.p, "a"); return err },
-		"delete": func() error { _, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "a"); return err },
-		"claim":  func() error { _, err := s.Claim(c.ctx(), Claim{Claimant: "w", Request: "1"}); return err },
-		"settle": func() error { _, err := s.Settle(c.ctx(), []Lease{{ID: "a", Token: "-1"}}); return err },
+		"read":   func() error { _, err := s.Read(c.t.Context(), c.p, "a"); return err },
+		"fetch":  func() error { return c.Fetch(c.t.Context(), c.p, []Names{{0, []string{"a"}}})[0].Err },
+		"fence":  func() error { _, err := s.Fence(c.t.Context(), c.p, "a"); return err },
+		"delete": func() error { _, err := c.Delete(c.t.Context(), 0, c.p, c.notAfter(), false, "a"); return err },
+		"claim":  func() error { _, err := s.Claim(c.t.Context(), Claim{Claimant: "w", Request: "1"}); return err },
+		"settle": func() error { _, err := s.Settle(c.t.Context(), []Lease{{ID: "a", Token: "-1"}}); return err },
 		"advance": func() error {
-			_, err := s.Advance(c.ctx(), []Advance{{Lease: Lease{ID: "a", Token: "-1"}}})
+			_, err := s.Advance(c.t.Context(), []Advance{{Lease: Lease{ID: "a", Token: "-1"}}})
 			return err
 		},
 		"release": func() error {
-			_, err := s.Release(c.ctx(), []Release{{Lease: Lease{ID: "a", Token: "-1"}}})
+			_, err := s.Release(c.t.Context(), []Release{{Lease: Lease{ID: "a", Token: "-1"}}})
 			return err
 		},
-		"attention": func() error { return c.Attention(c.ctx(), 0)[0].Err },
-		"stats":     func() error { _, err := c.Stats(c.ctx(), 1); return err },
-		"list":      func() error { _, err := s.List(SpanOf(task.Waiting), "").Next(c.ctx()); return err },
-		"export":    func() error { _, err := s.Export(c.ctx(), c.p, Export{Claimant: "m"}); return err },
-		"import":    func() error { return c.Import(c.ctx(), c.p, 1, Share{})[0].Err },
+		"attention": func() error { return c.Attention(c.t.Context(), 0)[0].Err },
+		"stats":     func() error { _, err := c.Stats(c.t.Context(), 1); return err },
+		"list":      func() error { _, err := s.List(SpanOf(task.Waiting), "").Next(c.t.Context()); return err },
+		"export":    func() error { _, err := s.Export(c.t.Context(), c.p, Export{Claimant: "m"}); return err },
+		"import":    func() error { return c.Import(c.t.Context(), c.p, 1, Share{})[0].Err },
 		"scan_pass": func() error {
-			_, err := s.Pass(c.ctx(), c.p)
+			_, err := s.Pass(c.t.Context(), c.p)
 			return err
 		},
-		"draw":           func() error { _, _, err := c.Draw(c.ctx(), 1); return err },
-		"begin_term":     func() error { _, _, err := c.BeginTerm(c.ctx()); return err },
-		"raise_term":     func() error { return c.RaiseTerm(c.ctx(), 1, c.p) },
-		"cas_placement":  func() error { _, err := c.change(c.ctx(), c.p, c.p); return err },
-		"rate":           func() error { _, _, err := c.Grant(c.ctx(), 1, 1, 0); return err },
-		"heartbeat":      func() error { _, err := c.store.registry.Heartbeat(c.ctx(), "i", 1, 1); return err },
-		"check_delivery": func() error { _, err := c.CheckDelivery(c.ctx(), Delivered{ID: "a"}, 0); return err },
-		"allow_next":     func() error { _, _, err := c.AllowNext(c.ctx(), Delivered{ID: "a"}, 1, 1); return err },
-		"older":          func() error { _, err := c.Older(c.ctx(), Requeue{ID: "a"}, Kept{}); return err },
+		"draw":           func() error { _, _, err := c.Draw(c.t.Context(), 1); return err },
+		"begin_term":     func() error { _, _, err := c.BeginTerm(c.t.Context()); return err },
+		"raise_term":     func() error { return c.RaiseTerm(c.t.Context(), 1, c.p) },
+		"cas_placement":  func() error { _, err := c.change(c.t.Context(), c.p, c.p); return err },
+		"rate":           func() error { _, _, err := c.Grant(c.t.Context(), 1, 1, 0); return err },
+		"heartbeat":      func() error { _, err := c.store.registry.Heartbeat(c.t.Context(), "i", 1, 1); return err },
+		"check_delivery": func() error { _, err := c.CheckDelivery(c.t.Context(), Delivered{ID: "a"}, 0); return err },
+		"allow_next":     func() error { _, _, err := c.AllowNext(c.t.Context(), Delivered{ID: "a"}, 1, 1); return err },
+		"older":          func() error { _, err := c.Older(c.t.Context(), Requeue{ID: "a"}, Kept{}); return err },
 		"requeue": func() error {
-			_, err := s.Requeue(c.ctx(), c.p, c.notAfter(), Requeue{ID: "a"}, Requeuing{})
+			_, err := s.Requeue(c.t.Context(), c.p, c.notAfter(), Requeue{ID: "a"}, Requeuing{})
 			return err
 		},
 		"reschedule": func() error {
-			_, err := s.Reschedule(c.ctx(), c.p, c.notAfter(), Move{ID: "a"})
+			_, err := s.Reschedule(c.t.Context(), c.p, c.notAfter(), Move{ID: "a"})
 			return err
 		},
-		"mark_clean": func() error { _, err := c.MarkClean(c.ctx(), c.p, 0); return err },
-		"clear":      func() error { _, _, err := c.Clear(c.ctx(), c.p, true); return err },
-		"replay":     func() error { _, err := s.Replay(c.ctx(), "a"); return err },
-		"purge":      func() error { _, err := s.PurgeParked(c.ctx(), "a"); return err },
-		"forget":     func() error { return c.Forget(c.ctx(), c.p) },
+		"mark_clean": func() error { _, err := c.MarkClean(c.t.Context(), c.p, 0); return err },
+		"clear":      func() error { _, _, err := c.Clear(c.t.Context(), c.p, true); return err },
+		"replay":     func() error { _, err := s.Replay(c.t.Context(), "a"); return err },
+		"purge":      func() error { _, err := s.PurgeParked(c.t.Context(), "a"); return err },
+		"forget":     func() error { return c.Forget(c.t.Context(), c.p) },
 		"keep_document": func() error {
-			return c.store.TakeSources(c.ctx(), "x", map[string]string{"orders": ""})["orders"].Err
+			return c.store.TakeSources(c.t.Context(), "x", map[string]string{"orders": ""})["orders"].Err
 		},
 	} {
 		if err := do(); err == nil || !strings.Contains(err.Error(), "script "+name+" answered a list") {

@@ -3,6 +3,8 @@ package shard
 import (
 	"maps"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestADocumentHasOneSource: a source is recorded if there is none, or if the caller knows
@@ -15,8 +17,8 @@ func TestADocumentHasOneSource(t *testing.T) {
 	take := func(source string, replace map[string]string, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
-		for name, r := range c.store.TakeSources(c.ctx(), source, replace) {
-			c.ok(r.Err)
+		for name, r := range c.store.TakeSources(c.t.Context(), source, replace) {
+			check.OK(c.t, r.Err)
 			got[name] = r.Source
 		}
 		if !maps.Equal(got, want) {
@@ -25,10 +27,10 @@ func TestADocumentHasOneSource(t *testing.T) {
 	}
 	keep := func(topic *Topic, source, doc, want string) {
 		t.Helper()
-		c.ok(topic.KeepDocument(c.ctx(), source, []byte(doc)))
-		raw, err := topic.Document(c.ctx())
-		c.ok(err)
-		equal(t, "the document after "+source, string(raw), want)
+		check.OK(c.t, topic.KeepDocument(c.t.Context(), source, []byte(doc)))
+		raw, err := topic.Document(c.t.Context())
+		check.OK(c.t, err)
+		check.Equal(t, "the document after "+source, string(raw), want)
 	}
 	one, both := c.Name(), map[string]string{c.Name(): "", "bills": ""}
 	take("file", map[string]string{one: "file"}, map[string]string{one: ""}) // it reads alone
@@ -40,14 +42,14 @@ func TestADocumentHasOneSource(t *testing.T) {
 	take("consul:a", map[string]string{one: "file"}, map[string]string{one: "consul:a"})
 	keep(c.Topic, "consul:a", "rate: 3", "rate: 3")
 	keep(c.Topic, "", "rate: 4", "rate: 4") // a caller that doesn't tell its source
-	source, err := c.Source(c.ctx())
-	c.ok(err)
-	equal(t, "the source", source, "consul:a")
-	gone, err := c.Remove(c.ctx(), c.p)
-	c.ok(err)
-	equal(t, "removed", gone, true)
-	c.ok(c.Forget(c.ctx(), c.p.Gone()))
-	source, err = c.Source(c.ctx())
-	c.ok(err)
-	equal(t, "the source of a removed topic", source, "")
+	source, err := c.Source(c.t.Context())
+	check.OK(c.t, err)
+	check.Equal(t, "the source", source, "consul:a")
+	gone, err := c.Remove(c.t.Context(), c.p)
+	check.OK(c.t, err)
+	check.Equal(t, "removed", gone, true)
+	check.OK(c.t, c.Forget(c.t.Context(), c.p.Gone()))
+	source, err = c.Source(c.t.Context())
+	check.OK(c.t, err)
+	check.Equal(t, "the source of a removed topic", source, "")
 }

@@ -26,20 +26,20 @@ func TestStatsCountsEveryStateExactly(t *testing.T) {
 	oldest := c.put(task.Now(), "b1", "b2", "b3", "b4", "b5")[0]
 	var got Stats
 	var before int64
-	eventually(t, "the lease ends", func() bool {
+	check.Until(t, "the lease ends", func() bool {
 		before = c.now()
-		stats, err := c.Stats(c.ctx(), 2)
-		c.ok(err)
+		stats, err := c.Stats(c.t.Context(), 2)
+		check.OK(c.t, err)
 		got = stats[0]
-		equal(t, "the other shard's pending", stats[1].Pending, 0)
-		equal(t, "the other shard's number", stats[1].Shard, 1)
-		equal(t, "the other shard has no oldest", stats[1].Oldest.IsZero(), true)
+		check.Equal(t, "the other shard's pending", stats[1].Pending, 0)
+		check.Equal(t, "the other shard's number", stats[1].Shard, 1)
+		check.Equal(t, "the other shard has no oldest", stats[1].Oldest.IsZero(), true)
 		return got.Leased == 2
 	})
-	equal(t, "pending", got.Pending, 3+2+1+4+5)
-	equal(t, "backlog", got.Backlog, 1+5)
-	equal(t, "parked", got.Parked, 3)
-	equal(t, "oldest", got.Oldest.UnixMilli(), oldest)
+	check.Equal(t, "pending", got.Pending, 3+2+1+4+5)
+	check.Equal(t, "backlog", got.Backlog, 1+5)
+	check.Equal(t, "parked", got.Parked, 3)
+	check.Equal(t, "oldest", got.Oldest.UnixMilli(), oldest)
 	if now := c.now(); got.Now.UnixMilli() > now || got.Now.UnixMilli() < before {
 		t.Errorf("now is %s", got.Now)
 	}
@@ -50,16 +50,16 @@ func TestStatsCountsEveryStateExactly(t *testing.T) {
 func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
+	listen := c.rdb.SSubscribe(c.t.Context(), c.Shard(0).Wake())
 	defer listen.Close()
-	_, err := listen.Receive(c.ctx())
+	_, err := listen.Receive(c.t.Context())
 	check.OK(t, err)
 	heard := func() string {
-		c.ok(c.rdb.SPublish(c.ctx(), c.Shard(0).Wake(), "end").Err())
+		check.OK(c.t, c.rdb.SPublish(c.t.Context(), c.Shard(0).Wake(), "end").Err())
 		var all []string
 		for {
-			m, err := listen.ReceiveMessage(c.ctx())
-			c.ok(err)
+			m, err := listen.ReceiveMessage(c.t.Context())
+			check.OK(c.t, err)
 			if m.Payload == "end" {
 				return strings.Join(all, " ")
 			}
@@ -69,11 +69,11 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 	wakes := func(step string, ms ...int64) {
 		t.Helper()
 		want := strings.Trim(fmt.Sprint(ms), "[]")
-		equal(t, "wakes after "+step, heard(), want)
+		check.Equal(t, "wakes after "+step, heard(), want)
 	}
 	reschedule := func(id string, when task.When) int64 {
-		due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: when})
-		c.ok(err)
+		due, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: when})
+		check.OK(c.t, err)
 		return due
 	}
 	at := time.UnixMilli(c.now()).Add(time.Hour)
@@ -101,11 +101,11 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 	heard()
 	c.park("parked", "given up")
 	wakes("parking")
-	n, err := c.Shard(0).Replay(c.ctx(), "parked")
-	c.ok(err)
-	equal(t, "replayed", n, 1)
+	n, err := c.Shard(0).Replay(c.t.Context(), "parked")
+	check.OK(c.t, err)
+	check.Equal(t, "replayed", n, 1)
 	wakes("a replay", c.read("parked").Next.UnixMilli())
-	equal(t, "settled", c.settle(leases(c.claimIDs("parked"))...), 1)
+	check.Equal(t, "settled", c.settle(leases(c.claimIDs("parked"))...), 1)
 	c.delete("a")
 	wakes("settling and deleting")
 }
@@ -115,23 +115,23 @@ func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
 	c := newSandbox(t, 1)
 	c.put(task.Now(), "parked")
 	c.park("parked", "given up")
-	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
+	listen := c.rdb.SSubscribe(c.t.Context(), c.Shard(0).Wake())
 	defer listen.Close()
-	_, err := listen.Receive(c.ctx())
+	_, err := listen.Receive(c.t.Context())
 	check.OK(t, err)
 	due := c.put(task.In(time.Hour), "a")[0]
-	m, err := listen.ReceiveMessage(c.ctx())
-	c.ok(err)
-	equal(t, "wake", m.Payload, fmt.Sprint(due))
+	m, err := listen.ReceiveMessage(c.t.Context())
+	check.OK(c.t, err)
+	check.Equal(t, "wake", m.Payload, fmt.Sprint(due))
 }
 
 func TestTheRateIsSharedAndUnusedGrantsComeBack(t *testing.T) {
 	t.Parallel()
-	eventually(t, "all is asked within a second of Redis's clock, which grants no more", func() bool {
+	check.Until(t, "all is asked within a second of Redis's clock, which grants no more", func() bool {
 		c := newSandbox(t, 1)
 		grant := func(want int) (int, time.Duration) {
-			n, wait, err := c.Grant(c.ctx(), 1, want, 10*time.Second)
-			c.ok(err)
+			n, wait, err := c.Grant(c.t.Context(), 1, want, 10*time.Second)
+			check.OK(c.t, err)
 			return n, wait
 		}
 		began := c.now()
@@ -142,12 +142,12 @@ func TestTheRateIsSharedAndUnusedGrantsComeBack(t *testing.T) {
 		if c.now() >= began+time.Second.Milliseconds() {
 			return false
 		}
-		equal(t, "granted of the burst", burst, 10)
-		equal(t, "granted beyond it", beyond, 0)
+		check.Equal(t, "granted of the burst", burst, 10)
+		check.Equal(t, "granted beyond it", beyond, 0)
 		if wait <= 0 || wait > time.Second {
 			t.Errorf("wait %s for one at one a second", wait)
 		}
-		equal(t, "granted after giving 4 back", again, 4)
+		check.Equal(t, "granted after giving 4 back", again, 4)
 		return true
 	})
 }

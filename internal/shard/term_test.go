@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // ofTerm returns the calls that an intake sends for the task "there", by their scripts.
@@ -17,11 +18,11 @@ func ofTerm(c *sandbox, term Term) map[string]func() error {
 		},
 		"delete": func() error {
 			one := []Deletion{{Names: Names{IDs: []string{"there"}}, Term: term}}
-			return c.Withdraw(c.ctx(), c.p, c.notAfter(), one)[0].Err
+			return c.Withdraw(c.t.Context(), c.p, c.notAfter(), one)[0].Err
 		},
 		"reschedule": func() error {
 			m := Move{Op: NewOp(), ID: "there", When: task.In(time.Minute), Term: term}
-			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), m)
+			_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), m)
 			return err
 		},
 	}
@@ -36,31 +37,31 @@ func TestAShardRefusesAnEarlierTerm(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
 			c.put(task.Now(), "there")
-			earlier, _, err := c.BeginTerm(c.ctx())
-			c.ok(err)
+			earlier, _, err := c.BeginTerm(c.t.Context())
+			check.OK(c.t, err)
 			before := c.everything()
 			if err := ofTerm(c, earlier)[name](); !errors.Is(err, ErrUnraised) {
 				t.Errorf("not raised: got %v", err)
 			}
-			equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
-			c.ok(c.RaiseTerm(c.ctx(), earlier, c.p))
-			later, p, err := c.BeginTerm(c.ctx())
-			c.ok(err)
+			check.Equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
+			check.OK(c.t, c.RaiseTerm(c.t.Context(), earlier, c.p))
+			later, p, err := c.BeginTerm(c.t.Context())
+			check.OK(c.t, err)
 			if p != c.p || later <= earlier {
 				t.Errorf("term %d after %d, placement %q", later, earlier, p)
 			}
-			c.ok(c.RaiseTerm(c.ctx(), later, c.p))
+			check.OK(c.t, c.RaiseTerm(c.t.Context(), later, c.p))
 			before = c.everything()
 			if err := ofTerm(c, earlier)[name](); !errors.Is(err, ErrSuperseded) {
 				t.Errorf("superseded: got %v", err)
 			}
-			if err := c.RaiseTerm(c.ctx(), earlier, c.p); !errors.Is(err, ErrSuperseded) {
+			if err := c.RaiseTerm(c.t.Context(), earlier, c.p); !errors.Is(err, ErrSuperseded) {
 				t.Errorf("raise a superseded term: got %v", err)
 			}
-			equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
-			c.ok(ofTerm(c, later)[name]())
+			check.Equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
+			check.OK(c.t, ofTerm(c, later)[name]())
 			c.put(task.Now(), "there")
-			c.ok(ofTerm(c, 0)[name]())
+			check.OK(c.t, ofTerm(c, 0)[name]())
 		})
 	}
 }
@@ -70,24 +71,25 @@ func TestAShardRefusesAnEarlierTerm(t *testing.T) {
 func TestATermIsLaterThanOneThatRedisLost(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	lost, _, err := c.BeginTerm(c.ctx())
-	c.ok(err)
-	c.ok(c.rdb.HDel(c.ctx(), c.placementKey(), "intake").Err())
-	if _, err := c.PlacementIn(c.ctx(), lost); !errors.Is(err, ErrSuperseded) {
+	lost, _, err := c.BeginTerm(c.t.Context())
+	check.OK(c.t, err)
+	check.OK(c.t, c.rdb.HDel(c.t.Context(), c.placementKey(), "intake").Err())
+	if _, err := c.PlacementIn(c.t.Context(), lost); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("a term that Redis lost: got %v", err)
 	}
-	next, _, err := c.BeginTerm(c.ctx())
-	c.ok(err)
+	next, _, err := c.BeginTerm(c.t.Context())
+	check.OK(c.t, err)
 	if next <= lost {
 		t.Errorf("term %d follows %d", next, lost)
 	}
-	p, err := c.PlacementIn(c.ctx(), next)
-	c.ok(err)
-	equal(t, "placement", p, c.p)
-	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "intake", "9000000000000000").Err()) // Redis's clock was set back
-	next, _, err = c.BeginTerm(c.ctx())
-	c.ok(err)
-	equal(t, "the term after a clock was set back", next, 9000000000000001)
+	p, err := c.PlacementIn(c.t.Context(), next)
+	check.OK(c.t, err)
+	check.Equal(t, "placement", p, c.p)
+	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.placementKey(), "intake",
+		"9000000000000000").Err()) // Redis's clock was set back
+	next, _, err = c.BeginTerm(c.t.Context())
+	check.OK(c.t, err)
+	check.Equal(t, "the term after a clock was set back", next, 9000000000000001)
 }
 
 // TestATopicThatIsGoneHasNoTerm, and asking for one leaves no key behind.
@@ -95,10 +97,10 @@ func TestATopicThatIsGoneHasNoTerm(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	nothing := c.store.Topic("nothing")
-	if _, _, err := nothing.BeginTerm(c.ctx()); !errors.Is(err, task.ErrUnknownTopic) {
+	if _, _, err := nothing.BeginTerm(c.t.Context()); !errors.Is(err, task.ErrUnknownTopic) {
 		t.Errorf("got %v", err)
 	}
-	if n := c.rdb.Exists(c.ctx(), nothing.placementKey()).Val(); n != 0 {
+	if n := c.rdb.Exists(c.t.Context(), nothing.placementKey()).Val(); n != 0 {
 		t.Error("there is a placement")
 	}
 }

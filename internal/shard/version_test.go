@@ -8,6 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // TestAVersionOfTheSameMillisecondHasAnotherDueTime: consumers tell deliveries of one ID
@@ -16,12 +17,12 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 	t.Parallel()
 	for name, newer := range map[string]func(c *sandbox) luascript.Call{
 		"put": func(c *sandbox) luascript.Call {
-			return c.Shard(0).putCall(c.ctx(), &put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
+			return c.Shard(0).putCall(c.t.Context(), &put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
 				placement: c.p.String()}, c.notAfter())
 		},
 		"put for a time that is past": func(c *sandbox) luascript.Call {
 			b := &Put{Op: NewOp(), Entries: []Entry{entry("a", task.At(time.UnixMilli(1)))}}
-			return c.Shard(0).putCall(c.ctx(), &put{batch: b, placement: c.p.String()}, c.notAfter())
+			return c.Shard(0).putCall(c.t.Context(), &put{batch: b, placement: c.p.String()}, c.notAfter())
 		},
 		"reschedule": func(c *sandbox) luascript.Call {
 			moves := []Move{{Op: NewOp(), ID: "a", When: task.Now()}}
@@ -32,10 +33,10 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
 			c.put(task.Now(), "a")
-			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
+			_, _ = c.Shard(0).Reschedule(c.t.Context(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: task.Now()})
 			c.claim() // Redis knows the scripts
-			eventually(t, "all of it happens within one ms", func() bool {
-				first := c.Shard(0).putCall(c.ctx(), &put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
+			check.Until(t, "all of it happens within one ms", func() bool {
+				first := c.Shard(0).putCall(c.t.Context(), &put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", task.Now())}},
 					placement: c.p.String()}, c.notAfter())
 				claim := luascript.Call{
 					Script: "claim", Keys: []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
@@ -44,7 +45,7 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 				var replies [5][]any
 				for i, cmd := range c.pipelined(first, claim, newer(c), newer(c), newer(c)) {
 					reply, err := cmd.Slice()
-					c.ok(err)
+					check.OK(c.t, err)
 					replies[i] = reply
 				}
 				claimed, _ := replies[0][1].(int64)
@@ -69,13 +70,13 @@ func TestADueTimeStaysAsItIs(t *testing.T) {
 	c := newSandbox(t, 1)
 	due := time.Now().Add(time.Hour)
 	for range 3 {
-		equal(t, "due", c.put(task.At(due), "a")[0], due.UnixMilli())
+		check.Equal(t, "due", c.put(task.At(due), "a")[0], due.UnixMilli())
 	}
 	c.put(task.In(-time.Minute), "b")
-	eventually(t, "a ms goes by", func() bool { return c.now() > c.read("b").Due.UnixMilli()+1 })
+	check.Until(t, "a ms goes by", func() bool { return c.now() > c.read("b").Due.UnixMilli()+1 })
 	r := c.tryPut(c.p, Put{Entries: []Entry{entry("b", task.Now())}})
-	c.ok(r.Err)
-	equal(t, "due", r.Due[0], c.read("b").Scheduled.UnixMilli())
+	check.OK(c.t, r.Err)
+	check.Equal(t, "due", r.Due[0], c.read("b").Scheduled.UnixMilli())
 }
 
 // pipelined sends calls at once.
@@ -85,9 +86,9 @@ func (c *sandbox) pipelined(calls ...luascript.Call) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, len(calls))
 	for i, call := range calls {
 		cmds[i] = c.command(call)
-		c.ok(pipe.Process(c.ctx(), cmds[i]))
+		check.OK(c.t, pipe.Process(c.t.Context(), cmds[i]))
 	}
-	_, err := pipe.Exec(c.ctx())
-	c.ok(err)
+	_, err := pipe.Exec(c.t.Context())
+	check.OK(c.t, err)
 	return cmds
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
 	patience "github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -49,7 +50,7 @@ func (l *listening) hears(when string) {
 	l.t.Helper()
 	first := l.next.Add(-time.Second).UnixMilli()
 	looks := 0
-	eventually(l.t, "a wake is heard "+when, func() bool {
+	check.Until(l.t, "a wake is heard "+when, func() bool {
 		if looks++; looks%10 == 1 {
 			l.next = l.next.Add(-time.Second)
 			l.put(task.At(l.next), "earliest")
@@ -63,7 +64,7 @@ func TestWakesAreHeardAgainAfterTheirConnectionWasLost(t *testing.T) {
 	l := listen(sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "own", 4))
 	l.hears("at first")
 	for range 3 {
-		l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+		check.OK(l.t, l.rdb.Do(l.t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
 		l.hears("after the connection was lost")
 	}
 }
@@ -75,10 +76,10 @@ func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {
 	for _, shards := range []int{5, 3} {
 		before := l.changes.Load()
 		l.begin(shards)
-		_, err := l.Finish(l.ctx(), l.p)
-		l.ok(err)
+		_, err := l.Finish(l.t.Context(), l.p)
+		check.OK(l.t, err)
 		l.p = l.placed()
-		eventually(l.t, "both steps of the change are heard of", func() bool { return l.changes.Load() == before+2 })
+		check.Until(l.t, "both steps of the change are heard of", func() bool { return l.changes.Load() == before+2 })
 	}
 }
 
@@ -88,10 +89,10 @@ func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
 	t.Cleanup(func() { logNodes(t, cluster) })
 	l := listen(sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
 	l.hears("at first")
-	slot, err := l.rdb.ClusterKeySlot(l.ctx(), l.Shard(0).Wake()).Result()
-	l.ok(err)
+	slot, err := l.rdb.ClusterKeySlot(l.t.Context(), l.Shard(0).Wake()).Result()
+	check.OK(l.t, err)
 	for _, to := range cluster.Nodes {
-		l.ok(cluster.MoveSlot(l.ctx(), int(slot), to, 0))
+		check.OK(l.t, cluster.MoveSlot(l.t.Context(), int(slot), to, 0))
 		l.hears("after its slot moved")
 	}
 }
@@ -120,10 +121,10 @@ func TestTopicsShareAConnection(t *testing.T) {
 		others[i].Shards(30)
 	}
 	for _, o := range append(others, l.Listening) {
-		eventually(t, "every message is heard", func() bool { _, all := o.Heard(); return all })
+		check.Until(t, "every message is heard", func() bool { _, all := o.Heard(); return all })
 	}
-	clients, err := l.rdb.ClientList(l.ctx()).Result()
-	l.ok(err)
+	clients, err := l.rdb.ClientList(l.t.Context()).Result()
+	check.OK(l.t, err)
 	if n := strings.Count(clients, " ssub=1"); n != 1 || !strings.Contains(clients, " ssub=1245 ") {
 		t.Errorf("%d connections that subscribe, want 1 with 1245 channels:\n%s", n, clients)
 	}
@@ -132,13 +133,13 @@ func TestTopicsShareAConnection(t *testing.T) {
 	l.Shards(l.p.Shards)
 	before.Close()
 	l.hears("when it is listened to again")
-	l.ok(l.Shard(2).Wakeup(l.ctx(), l.next.Add(-time.Hour)))
-	eventually(t, "a wake-up without a task", func() bool { return l.heard.Load() == l.next.Add(-time.Hour).UnixMilli() })
+	check.OK(l.t, l.Shard(2).Wakeup(l.t.Context(), l.next.Add(-time.Hour)))
+	check.Until(t, "a wake-up without a task", func() bool { return l.heard.Load() == l.next.Add(-time.Hour).UnixMilli() })
 	others[0].Shards(2)
 	others[1].Close()
-	l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
-	eventually(t, "only wanted channels are subscribed to", func() bool {
-		clients, err := l.rdb.ClientList(l.ctx()).Result()
+	check.OK(l.t, l.rdb.Do(l.t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	check.Until(t, "only wanted channels are subscribed to", func() bool {
+		clients, err := l.rdb.ClientList(l.t.Context()).Result()
 		return err == nil && strings.Contains(clients, " ssub=1186 ")
 	})
 }
@@ -148,7 +149,7 @@ func TestALostConnectionIsHeardOf(t *testing.T) {
 	t.Parallel()
 	l := listen(sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "own", 4))
 	heard := func() (renewals uint64) {
-		eventually(t, "every message is heard", func() (all bool) { renewals, all = l.Heard(); return all })
+		check.Until(t, "every message is heard", func() (all bool) { renewals, all = l.Heard(); return all })
 		return renewals
 	}
 	first := heard()
@@ -156,6 +157,6 @@ func TestALostConnectionIsHeardOf(t *testing.T) {
 	if now := heard(); now != first {
 		t.Errorf("%d renewals, then %d while nothing was lost", first, now)
 	}
-	l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
-	eventually(t, "the loss is noted", func() bool { now, all := l.Heard(); return all && now != first })
+	check.OK(l.t, l.rdb.Do(l.t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	check.Until(t, "the loss is noted", func() bool { now, all := l.Heard(); return all && now != first })
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestKill: killed scanners lose nothing. Only tasks that they had in flight may arrive
@@ -110,11 +111,7 @@ func TestRate(t *testing.T) {
 	w.start(3)
 	w.consume("orders.due")
 	w.schedule(orders("orders", "o", tasks, time.Now(), time.Millisecond, 0)...)
-	clock := func() time.Time {
-		now, err := w.redis.Time(t.Context()).Result()
-		check.OK(t, err)
-		return now
-	}
+	clock := func() time.Time { return servertest.RedisNow(t, w.redis) }
 	// Measure with Redis's clock, which limits the rate, from before the first task can
 	// leave until after the last one did.
 	begin := clock()

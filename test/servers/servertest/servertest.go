@@ -249,3 +249,11 @@ func splitNode(node string) (management, amqp string, err error) {
 func required() bool {
 	return os.Getenv("CI") == "true" || os.Getenv("DUEFLEET_TEST_REQUIRE") == "1"
 }
+
+// RedisNow returns the time of a Redis, in whole ms, as records hold it.
+func RedisNow(t testing.TB, client redis.UniversalClient) time.Time {
+	t.Helper()
+	now, err := client.Time(t.Context()).Result()
+	check.OK(t, err)
+	return now.Truncate(time.Millisecond)
+}
