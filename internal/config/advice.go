@@ -2,6 +2,9 @@ package config
 
 import "strings"
 
+// Advised returns the text of an error from a server, with advice. section is as Advice takes it.
+func Advised(section string, err error) string { return err.Error() + Advice(section, err.Error()) }
+
 // Advice returns what to do about the text of an error from a server, as in "; check
 // redis.tls.ca_file". The caller appends it to the error. It is "" if neither the
 // settings nor missing rights seem to be the cause. section is the server's section in

@@ -165,7 +165,7 @@ func (r *Reloader) ask(ctx context.Context, names []string) {
 	err := r.sources.ask(ctx, names)
 	if r.deny("source", err != nil, err) && err != nil {
 		r.cfg.Log.WarnContext(ctx, "the recorded sources of topics can't be read, this scanner's own settings apply",
-			"error", redisText(err))
+			"error", config.Advised("redis", err))
 	}
 }
 
@@ -260,7 +260,7 @@ func (r *Reloader) Follow(ctx context.Context) {
 				restored = time.Now()
 			}
 			if r.deny("topics", shard.Denied(err), err) && err != nil {
-				r.cfg.Log.WarnContext(ctx, "topics that redis keeps can't be read", "error", redisText(err))
+				r.cfg.Log.WarnContext(ctx, "topics that redis keeps can't be read", "error", config.Advised("redis", err))
 			}
 		}
 		r.reap(ctx)
@@ -289,13 +289,10 @@ func (r *Reloader) deny(operation string, refused bool, err error) (news bool) {
 	defer r.mu.Unlock()
 	_, before := r.denied[operation]
 	if delete(r.denied, operation); refused {
-		r.denied[operation] = operation + " denied: " + redisText(err)
+		r.denied[operation] = operation + " denied: " + config.Advised("redis", err)
 	}
 	return before != refused
 }
-
-// redisText returns the text of an error from Redis, with advice.
-func redisText(err error) string { return err.Error() + config.Advice("redis", err.Error()) }
 
 // digests returns the digests of the documents in force by topic; mu is held.
 func (r *Reloader) digests() map[string]string {

@@ -49,9 +49,9 @@ func TestACertificateThatEndsSoonIsReported(t *testing.T) {
 	l.Scanner, err = New(Config{Settings: &settings, Source: config.NewFile(l.path, nil), Store: l.store, Instance: "lone",
 		Log: slog.New(slog.NewTextHandler(l.said, nil))})
 	check.OK(l.t, err)
-	l.certificates.every = 10 * time.Millisecond
-	l.certificates.look(t.Context())
-	if found := l.certificateProblems(); found != nil {
+	l.certificates.Every = 10 * time.Millisecond
+	l.certificates.Look(t.Context())
+	if found := l.certificates.Problems(); found != nil {
 		t.Errorf("eight days before its end: %+v", found)
 	}
 	l.run()

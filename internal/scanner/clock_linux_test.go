@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/selfcheck"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -21,7 +22,7 @@ func TestAWrongClockOfRedisIsReported(t *testing.T) {
 	server, set := servertest.RedisWithClock(t, filepath.Join("..", "..", "test", "chaos", "testdata", "clock.c"))
 	set(2 * time.Minute)
 	l := loneOn(t, server)
-	l.clock.every = 10 * time.Millisecond
+	l.clock.Every = 10 * time.Millisecond
 	l.start()
 	reported := func(text string) (found problem.Problem) {
 		t.Helper()
@@ -51,7 +52,7 @@ func TestAWrongClockOfRedisIsReported(t *testing.T) {
 	if lines := l.said.Lines("level=WARN msg=\"redis's clock"); len(lines) != 1 || !strings.Contains(lines[0], ahead) {
 		t.Errorf("the log tells %q", lines)
 	}
-	began := time.Now().Add(-clockLimit) // a reading may have begun before, and be answered after
+	began := time.Now().Add(-selfcheck.ClockLimit) // a reading may have begun before, and be answered after
 	set(-time.Minute)
 	found = reported("redis's clock is 1m0s behind this machine's")
 	if !strings.Contains(found.Text, "too late") || !strings.Contains(found.Text, "; it moved by -3m0s at ") ||

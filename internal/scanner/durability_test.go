@@ -68,7 +68,7 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
 	l := loneOn(t, server)
-	l.durability.every = 10 * time.Millisecond
+	l.durability.Every = 10 * time.Millisecond
 	l.start()
 	told := func(reasons ...string) bool {
 		status, body := l.ask("/readyz")

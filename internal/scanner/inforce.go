@@ -204,7 +204,7 @@ func (k *keeper) keep(ctx context.Context) {
 	doc, losses := k.inForce.document.Load(), k.inForce.losses.Load()
 	if err := k.documents.Keep(ctx, k.store, p, doc); err != nil {
 		if k.health.Tried("document", err) && ctx.Err() == nil {
-			k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
+			k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", config.Advised("redis", err))
 		}
 		k.pause.Wait(ctx)
 		return

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/poll"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/reshard"
@@ -113,7 +114,7 @@ type outages struct {
 
 // begin records why a node doesn't serve the topic, and logs it once for each outage.
 func (o *outages) begin(ctx context.Context, t *topic, node, operation string, err error) {
-	why := redisText(err)
+	why := config.Advised("redis", err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t.health.outage.Store(&outage{kindOfRedis(err), why})

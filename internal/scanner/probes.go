@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/selfcheck"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
@@ -20,8 +22,8 @@ func (s *Scanner) observe() error {
 		{Name: "config", Required: true, Probe: s.configured},
 		{Name: "topics", Required: true, Probe: s.topicsMade},
 		{Name: "memory", Probe: s.roomInRedis},
-		{Name: "data", Probe: s.dataKept},
-		{Name: "clock", Probe: s.clockAgrees},
+		{Name: "data", Probe: s.identity.Holds},
+		{Name: "clock", Probe: s.clock.Agrees},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
 		{Name: "source", Probe: s.ownSource},
@@ -29,9 +31,13 @@ func (s *Scanner) observe() error {
 	if s.cfg.Register != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
 	}
-	certificates := s.observeCertificates()
-	if len(s.certificates.files) > 0 {
-		checks = append(checks, telemetry.Check{Name: "certificates", Probe: s.certificatesLast})
+	files, certificates := connect.Certificates(s.cfg.Settings)
+	for _, c := range files {
+		certificates = errors.Join(certificates, telemetry.AddCertificate(s.cfg.Registry, c.Use, c.File, c.Expires))
+	}
+	s.certificates = &selfcheck.Certificates{Files: files, Log: s.log}
+	if len(files) > 0 {
+		checks = append(checks, telemetry.Check{Name: "certificates", Probe: s.certificates.Last})
 	}
 	admin, err := telemetry.NewServer(telemetry.ServerConfig{
 		Listen: s.cfg.Settings.Admin.Listen, Instance: s.cfg.Instance, Registry: s.cfg.Registry, Checks: checks, Log: s.log,
@@ -61,7 +67,7 @@ func (s *Scanner) atWork() telemetry.Result {
 // redisUp fails while Redis doesn't answer this scanner, or denies it a right. That Redis
 // may lose tasks doesn't fail it: all other scanners have the same problem.
 func (s *Scanner) redisUp() telemetry.Result {
-	found := slices.Concat(s.unanswered(), s.ofDocuments(problem.RedisRefuses), s.unsafe())
+	found := slices.Concat(s.unanswered(), s.ofDocuments(problem.RedisRefuses), s.durability.Unsafe())
 	for _, v := range s.all() {
 		found = append(found, v.topic.redisProblems()...)
 		for _, p := range v.topic.shardProblems() {
@@ -87,7 +93,7 @@ func (s *Scanner) rabbitUp() telemetry.Result {
 // check isn't required.
 func (s *Scanner) consulUp() telemetry.Result {
 	found := append(s.ofDocuments(problem.ConsulAway, problem.ConfigurationRefused, problem.ConsulRefuses),
-		s.identityProblems()...)
+		s.identity.Refused()...)
 	if !s.documents.State().Heard {
 		found = append(found, problem.New(problem.ConsulAway, "", "not heard yet"))
 	}

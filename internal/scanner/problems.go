@@ -19,8 +19,8 @@ func (s *Scanner) problems() []problem.Problem {
 	if s.stopping.Load() {
 		found = append(found, problem.New(problem.Stopping, "", "stopping"))
 	}
-	found = slices.Concat(found, s.fullProblems(), s.unsafe(), s.dataProblems(), s.clockProblems(),
-		s.documents.Problems(), s.identityProblems(), s.certificateProblems())
+	found = slices.Concat(found, s.fullProblems(), s.durability.Unsafe(), s.identity.Problems(), s.clock.Problems(),
+		s.documents.Problems(), s.identity.Refused(), s.certificates.Problems())
 	topics := s.all()
 	if len(topics) == 0 { // else each topic says so
 		found = append(found, s.rabbitProblems()...)
@@ -60,22 +60,11 @@ func (s *Scanner) measured() []problem.Problem {
 	return found
 }
 
-// unsafe returns that Redis may lose what it acknowledged.
-func (s *Scanner) unsafe() []problem.Problem {
-	if warnings := s.durability.warnings(); len(warnings) > 0 {
-		return []problem.Problem{problem.Unsafe(warnings)}
-	}
-	return nil
-}
-
 // fullProblems returns that Redis refuses new tasks because it is at maxmemory, or that it
 // soon will. It still takes what delivers stored ones.
 func (s *Scanner) fullProblems() []problem.Problem {
 	if !s.heartbeat.State().Full {
-		if why := s.durability.nearlyFull(); why != "" {
-			return []problem.Problem{problem.New(problem.RedisNearlyFull, "", "redis will soon refuse new tasks: "+why)}
-		}
-		return nil
+		return s.durability.NearlyFull()
 	}
 	return []problem.Problem{problem.New(problem.RedisFull, "",
 		"redis is at maxmemory: it refuses new tasks, and stored ones are delivered")}

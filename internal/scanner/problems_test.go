@@ -60,7 +60,7 @@ func TestAFullRedisReachesStatus(t *testing.T) {
 func TestANearlyFullRedisIsReported(t *testing.T) {
 	t.Parallel()
 	l := loneOn(t, servertest.OwnRedis(t))
-	l.durability.every = 10 * time.Millisecond
+	l.durability.Every = 10 * time.Millisecond
 	l.start()
 	check.OK(l.t, l.rdb.SetRange(t.Context(), "filler", 64<<20, "x").Err()) // so that 5 % are much
 	used, err := strconv.Atoi(registry.ParseInfo(l.rdb.Info(t.Context(), "memory").Val())["used_memory"])

@@ -39,7 +39,7 @@ func (h *topicHealth) Fails(ctx context.Context, at int, operation string, err e
 	h.worked.Store(refusal{at, operation}, false)
 	if h.refusals.record(refusal{at, operation}, true, err) {
 		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error",
-			redisText(err))
+			config.Advised("redis", err))
 	}
 }
 
@@ -63,7 +63,7 @@ func (h *topicHealth) Tried(operation string, err error) (news bool) {
 // settled notes the outcome of each attempt of the settler to write outcomes to Redis.
 func (h *topicHealth) settled(operation string, err error) {
 	if h.Tried(operation, err); err != nil {
-		h.unsettled.Log(context.Background(), "operation", operation, "error", redisText(err))
+		h.unsettled.Log(context.Background(), "operation", operation, "error", config.Advised("redis", err))
 	}
 }
 
@@ -79,7 +79,7 @@ func (h *topicHealth) listens(err error) {
 	ctx := context.Background()
 	switch news := h.Tried("listen", err); {
 	case news && err != nil:
-		h.log.WarnContext(ctx, "redis does not let this scanner listen for new tasks", "error", redisText(err))
+		h.log.WarnContext(ctx, "redis does not let this scanner listen for new tasks", "error", config.Advised("redis", err))
 	case news:
 		h.log.InfoContext(ctx, "redis lets this scanner listen for new tasks again")
 	}
@@ -134,7 +134,7 @@ func (r *refusals) record(at refusal, refused bool, err error) (news bool) {
 		r.why = map[refusal]reason{}
 	}
 	logged := before.logged || !there && (at.shard == everyShard || len(r.why) < refusalsLogged)
-	r.why[at] = reason{redisText(err), shard.Denied(err), logged, time.Now()}
+	r.why[at] = reason{config.Advised("redis", err), shard.Denied(err), logged, time.Now()}
 	return !there && logged
 }
 
@@ -195,12 +195,6 @@ func (r *refusals) shards(n int, keep time.Duration) (out refusedShards) {
 	}
 	out.numbers = slices.Compact(out.numbers)
 	return out
-}
-
-// redisText returns the text of an error from Redis, with advice.
-func redisText(err error) string {
-	text := err.Error()
-	return text + adviceOnRedis(text)
 }
 
 // adviceOnRedis returns what to do about an error of Redis.

@@ -32,6 +32,7 @@ import (
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
+	"github.com/duefleet/duefleet/internal/selfcheck"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/tracing"
@@ -73,7 +74,7 @@ type Config struct {
 // the identity of the fleet's data.
 type Register interface {
 	documents.Register
-	Identities
+	selfcheck.Identities
 }
 
 // Scanner is one member of the fleet.
@@ -90,10 +91,10 @@ type Scanner struct {
 	heartbeat    *balance.Heartbeat
 	budget       *window.Budget
 	documents    *documents.Reloader
-	durability   *durability
-	identity     *identity
-	clock        *clock
-	certificates *certificates
+	durability   *selfcheck.Durability
+	identity     *selfcheck.Identity
+	clock        *selfcheck.Clock
+	certificates *selfcheck.Certificates
 	holds        *holds
 	convoy       *shard.Convoy
 	listener     *shard.Listener
@@ -143,18 +144,18 @@ func New(cfg Config) (*Scanner, error) {
 	})
 	s.listener, s.convoy = s.store.NewListener(), s.store.NewConvoy()
 	s.holds = &holds{store: s.store, tell: s.holdTopics}
-	s.durability = &durability{registry: s.store.Registry(), metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
-	s.clock = &clock{registry: s.store.Registry(), metrics: s.metrics, log: cfg.Log, every: clockInterval}
+	s.durability = &selfcheck.Durability{Registry: s.store.Registry(), Metrics: s.metrics, Log: cfg.Log}
+	s.clock = &selfcheck.Clock{Registry: s.store.Registry(), Metrics: s.metrics, Log: cfg.Log}
 	s.sleepers = &sleepers{store: s.store, live: func() int { return s.heartbeat.State().Live }, every: netInterval,
 		known: wake.NewSignal(), log: cfg.Log}
 	s.groups = &groups{log: cfg.Log, every: groupsInterval}
 	s.sleepers.topics, s.groups.topics = s.all, s.all
-	s.identity = &identity{registry: s.store.Registry(), fleet: cfg.Settings.Redis.Prefix, lost: s.keepAgain, log: cfg.Log,
-		every: identityInterval}
+	s.identity = &selfcheck.Identity{Registry: s.store.Registry(), Fleet: cfg.Settings.Redis.Prefix, Lost: s.keepAgain,
+		Log: cfg.Log}
 	reload := documents.Config{Source: cfg.Source, SourceName: cfg.SourceName, Store: s.store, Instance: cfg.Instance,
 		Fleet: s.members, Serve: s.serve, Retire: s.retire, Placement: s.placement, Metrics: s.metrics, Log: cfg.Log}
 	if cfg.Register != nil {
-		s.identity.kept, reload.Register = cfg.Register, cfg.Register
+		s.identity.Kept, reload.Register = cfg.Register, cfg.Register
 	}
 	s.documents = documents.New(reload)
 	return s, errors.Join(s.observe(), telemetry.AddProblems(s.cfg.Registry, s.measured))
@@ -211,10 +212,10 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.support.Go(func() error { s.giveTurns(working); return nil })
 	s.support.Go(func() error { s.groups.watch(working); return nil })
 	s.support.Go(func() error { s.documents.Follow(working); return nil })
-	s.support.Go(func() error { s.durability.watch(working); return nil })
-	s.support.Go(func() error { s.identity.watch(working); return nil })
-	s.support.Go(func() error { s.clock.watch(working); return nil })
-	s.support.Go(func() error { s.certificates.watch(working); return nil })
+	s.support.Go(func() error { s.durability.Watch(working); return nil })
+	s.support.Go(func() error { s.identity.Watch(working); return nil })
+	s.support.Go(func() error { s.clock.Watch(working); return nil })
+	s.support.Go(func() error { s.certificates.Watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin",
 		s.admin.Addr())
 	watching.Go(func() error { return s.documents.Watch(working, s.admin.Addr()) })
@@ -305,7 +306,7 @@ func (s *Scanner) describe() balance.Member {
 		Documents: s.documents.Hash(), Errors: docs.Errors, Blocked: map[string]string{}, Format: config.Format(),
 		Problems: s.tracker.Track(time.Now().UTC(), s.problems()), Topics: map[string]balance.TopicNote{},
 	}
-	m.SayAsTexts(s.durability.warnings())
+	m.SayAsTexts(s.durability.Warnings())
 	for _, v := range s.all() {
 		if v.topic.routing.applying() {
 			m.Applying = append(m.Applying, v.topic.name)

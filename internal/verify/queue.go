@@ -72,7 +72,7 @@ func (q *queue) dial(ctx context.Context) (conn *amqp.Connection, err error) {
 
 // refused says what to do about an error of RabbitMQ.
 func refused(operation string, err error) error {
-	return AdvisedError(fmt.Sprintf("%s: %v%s", operation, err, config.Advice("rabbitmq", err.Error())))
+	return AdvisedError(operation + ": " + config.Advised("rabbitmq", err))
 }
 
 // consume makes the queue, binds it, and begins to consume.

@@ -1,4 +1,4 @@
-package scanner
+package selfcheck
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/registry"
@@ -34,46 +35,46 @@ type Identities interface {
 	SaveIdentity(ctx context.Context, fleet, id string, index uint64) (bool, error)
 }
 
-// identity is the check whether Redis has the data that the fleet expects. A Redis that was
-// replaced by an empty one answers as before, and its tasks are gone. The check expects the
-// identity in Consul, or the one that this scanner saw last.
-type identity struct {
-	registry *registry.Registry
-	kept     Identities // nil without Consul
-	fleet    string     // the prefix in Redis
-	log      *slog.Logger
-	every    time.Duration // identityInterval, except in tests
-	// lost is called when a check finds a loss, once for each.
-	lost func()
+// Identity checks whether Redis has the data that the fleet expects. A Redis that was replaced by
+// an empty one answers as before, and its tasks are gone. The check expects the identity in
+// Consul, or the one that this scanner saw last.
+type Identity struct {
+	Registry *registry.Registry
+	Kept     Identities // nil without Consul
+	Fleet    string     // the prefix in Redis
+	Log      *slog.Logger
+	Every    time.Duration // between two looks; 0: 5 s
+	// Lost is called when a check finds a loss, once for each.
+	Lost func()
 
 	found   atomic.Pointer[problem.Problem] // nil: Redis has the data, or nothing is known
 	refusal atomic.Pointer[string]          // why Consul refuses this scanner the key; nil: it doesn't
 
-	// Only watch uses these.
+	// Only Watch uses these.
 	expected string    // "": not known
 	asked    time.Time // when Consul last answered
 	failure  string    // what was last logged about a check that failed
 }
 
-// watch runs the check until ctx ends.
-func (k *identity) watch(ctx context.Context) {
+// Watch runs the check until ctx ends.
+func (k *Identity) Watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := k.check(ctx)
 		failure := ""
 		if err != nil { // heartbeats report that Redis is away
-			failure = redisText(err)
+			failure = config.Advised("redis", err)
 		}
 		if failure != k.failure && failure != "" && ctx.Err() == nil {
-			k.log.DebugContext(ctx, "not known whether redis has the data of the fleet", "error", failure)
+			k.Log.DebugContext(ctx, "not known whether redis has the data of the fleet", "error", failure)
 		}
 		k.failure = failure
-		retry.Sleep(ctx, k.every)
+		retry.Sleep(ctx, cmp.Or(k.Every, identityInterval))
 	}
 }
 
 // check compares the identity in Redis with the expected one. It makes an identity only if
 // it knows that none is expected.
-func (k *identity) check(ctx context.Context) error {
+func (k *Identity) check(ctx context.Context) error {
 	there, unread := k.read(ctx)
 	if unread != nil {
 		return unread
@@ -99,7 +100,7 @@ func (k *identity) check(ctx context.Context) error {
 	k.record(ctx, there)
 	if k.expected == "" || there.Continues(k.expected) {
 		k.expected = there.ID
-		if err == nil && k.kept != nil && kept != there.ID {
+		if err == nil && k.Kept != nil && kept != there.ID {
 			err = k.keep(ctx, index)
 		}
 	}
@@ -107,25 +108,25 @@ func (k *identity) check(ctx context.Context) error {
 }
 
 // read returns the identity in Redis.
-func (k *identity) read(ctx context.Context) (registry.Identity, error) {
+func (k *Identity) read(ctx context.Context) (registry.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	return k.registry.Identity(ctx)
+	return k.Registry.Identity(ctx)
 }
 
 // begin makes the identity of new data.
-func (k *identity) begin(ctx context.Context) (registry.Identity, error) {
+func (k *Identity) begin(ctx context.Context) (registry.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	return k.registry.MakeIdentity(ctx, registry.Identity{ID: rand.Text()})
+	return k.Registry.MakeIdentity(ctx, registry.Identity{ID: rand.Text()})
 }
 
 // ask returns the identity that Consul expects; "" if there is none.
-func (k *identity) ask(ctx context.Context) (id string, index uint64, err error) {
-	if k.kept != nil {
+func (k *Identity) ask(ctx context.Context) (id string, index uint64, err error) {
+	if k.Kept != nil {
 		ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 		defer cancel()
-		id, index, err = k.kept.Identity(ctx, k.fleet)
+		id, index, err = k.Kept.Identity(ctx, k.Fleet)
 	}
 	if err == nil {
 		k.asked = time.Now()
@@ -135,10 +136,10 @@ func (k *identity) ask(ctx context.Context) (id string, index uint64, err error)
 
 // keep writes the identity that Redis has to Consul. If another scanner was faster, the
 // next check compares again.
-func (k *identity) keep(ctx context.Context, index uint64) error {
+func (k *Identity) keep(ctx context.Context, index uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	ok, err := k.kept.SaveIdentity(ctx, k.fleet, k.expected, index)
+	ok, err := k.Kept.SaveIdentity(ctx, k.Fleet, k.expected, index)
 	if !ok {
 		k.asked = time.Time{}
 	}
@@ -147,58 +148,53 @@ func (k *identity) keep(ctx context.Context, index uint64) error {
 
 // refused notes and logs whether Consul refuses the key to this scanner's token, and
 // returns any other error. Without the right, a scanner remembers what it expects itself.
-func (k *identity) refused(ctx context.Context, err error) error {
+func (k *Identity) refused(ctx context.Context, err error) error {
 	switch {
 	case consul.Forbidden(err):
 		k.asked = time.Now()
 		why := err.Error()
 		if k.refusal.Swap(&why) == nil {
-			k.log.WarnContext(ctx, "consul does not keep the identity of the data", "error", why)
+			k.Log.WarnContext(ctx, "consul does not keep the identity of the data", "error", why)
 		}
 		return nil
 	case err == nil && k.refusal.Swap(nil) != nil:
-		k.log.InfoContext(ctx, "consul keeps the identity of the data again")
+		k.Log.InfoContext(ctx, "consul keeps the identity of the data again")
 	}
 	return err
 }
 
 // record notes and logs whether the identity in Redis continues the expected one.
-func (k *identity) record(ctx context.Context, there registry.Identity) {
+func (k *Identity) record(ctx context.Context, there registry.Identity) {
 	before := k.found.Load()
 	if k.expected == "" || there.Continues(k.expected) {
 		k.found.Store(nil)
 		if before != nil {
-			k.log.InfoContext(ctx, "redis has the data that the fleet expects", "expected", k.expected, "found", there.ID)
+			k.Log.InfoContext(ctx, "redis has the data that the fleet expects", "expected", k.expected, "found", there.ID)
 		}
 		return
 	}
 	p := problem.OtherData(k.expected, there.ID)
 	k.found.Store(&p)
 	if before == nil || before.Text != p.Text {
-		k.log.ErrorContext(ctx, "redis lost the data of the fleet", "expected", k.expected, "found", there.ID)
+		k.Log.ErrorContext(ctx, "redis lost the data of the fleet", "expected", k.expected, "found", there.ID)
 	}
 	if before == nil {
-		k.lost()
+		k.Lost()
 	}
 }
 
-// dataProblems returns that Redis doesn't have the data that the fleet expects.
-func (s *Scanner) dataProblems() []problem.Problem {
-	if p := s.identity.found.Load(); p != nil {
-		return []problem.Problem{*p}
-	}
-	return nil
+// Problems returns that Redis doesn't have the data that the fleet expects.
+func (k *Identity) Problems() []problem.Problem { return one(k.found.Load()) }
+
+// Holds fails while Redis doesn't have the data that the fleet expects. The scanner delivers what
+// is there, and all others have the same problem, so the check isn't required.
+func (k *Identity) Holds() telemetry.Result {
+	return telemetry.Probed("redis has the fleet's data", k.Problems()...)
 }
 
-// dataKept fails while Redis doesn't have the data that the fleet expects. The scanner
-// delivers what is there, and all others have the same problem, so the check isn't required.
-func (s *Scanner) dataKept() telemetry.Result {
-	return telemetry.Probed("redis has the fleet's data", s.dataProblems()...)
-}
-
-// identityProblems returns why Consul doesn't keep the identity of the data.
-func (s *Scanner) identityProblems() []problem.Problem {
-	why := s.identity.refusal.Load()
+// Refused returns why Consul doesn't keep the identity of the data.
+func (k *Identity) Refused() []problem.Problem {
+	why := k.refusal.Load()
 	if why == nil {
 		return nil
 	}

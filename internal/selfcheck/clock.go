@@ -1,6 +1,7 @@
-package scanner
+package selfcheck
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/retry"
@@ -15,26 +17,26 @@ import (
 )
 
 const (
-	// clockLimit is the largest difference of two clocks that is no problem. The doctor has
+	// ClockLimit is the largest difference of two clocks that is no problem. The doctor has
 	// the same limit.
-	clockLimit = time.Second
+	ClockLimit = time.Second
 	// clockInterval is the time between two looks at Redis's clock.
 	clockInterval = 5 * time.Second
 	// clockTimeout bounds one of them.
 	clockTimeout = 5 * time.Second
 )
 
-// clock is the check whether Redis's clock agrees with this machine's. Redis's clock decides
-// when tasks are due. It changes when somebody sets it, and in a failover.
-type clock struct {
-	registry *registry.Registry
-	metrics  *telemetry.Metrics
-	log      *slog.Logger
-	every    time.Duration // clockInterval, except in tests
+// Clock checks whether Redis's clock agrees with this machine's. Redis's clock decides when
+// tasks are due. It changes when somebody sets it, and in a failover.
+type Clock struct {
+	Registry *registry.Registry
+	Metrics  *telemetry.Metrics
+	Log      *slog.Logger
+	Every    time.Duration // between two looks; 0: 5 s
 
 	found atomic.Pointer[problem.Problem] // nil: the clocks agree, or nothing is known
 
-	// Only watch uses these.
+	// Only Watch uses these.
 	last   map[string]registry.Clock // the last reading of each server
 	steps  map[string]clockStep      // the last step of each server's clock
 	silent bool                      // Redis doesn't tell its time, and the log says so
@@ -46,41 +48,41 @@ type clockStep struct {
 	at time.Time     // when it was seen
 }
 
-// watch runs the check until ctx ends.
-func (k *clock) watch(ctx context.Context) {
+// Watch runs the check until ctx ends.
+func (k *Clock) Watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, clockTimeout)
-		readings, err := k.registry.Clocks(limited)
+		readings, err := k.Registry.Clocks(limited)
 		cancel()
 		if err != nil && !k.silent && ctx.Err() == nil { // heartbeats report that Redis is away
-			k.log.DebugContext(ctx, "not known whether redis's clock agrees", "error", redisText(err))
+			k.Log.DebugContext(ctx, "not known whether redis's clock agrees", "error", config.Advised("redis", err))
 		}
 		k.silent = err != nil
 		k.record(ctx, readings)
-		retry.Sleep(ctx, k.every)
+		retry.Sleep(ctx, cmp.Or(k.Every, clockInterval))
 	}
 }
 
 // record compares readings with this machine's clock and with the readings before. The
 // problem is about the clock that is wrong the most.
-func (k *clock) record(ctx context.Context, readings []registry.Clock) {
+func (k *Clock) record(ctx context.Context, readings []registry.Clock) {
 	if len(readings) == 0 {
 		return
 	}
 	k.noteSteps(readings)
 	worst, certain := readings[0], true
 	for _, c := range readings {
-		certain = certain && c.Uncertain <= clockLimit
+		certain = certain && c.Uncertain <= ClockLimit
 		if c.Ahead().Abs()-c.Uncertain > worst.Ahead().Abs()-worst.Uncertain {
 			worst = c
 		}
 	}
-	k.metrics.SetClockOffset(worst.Ahead())
+	k.Metrics.SetClockOffset(worst.Ahead())
 	before := k.found.Load()
-	if worst.Ahead().Abs()-worst.Uncertain > clockLimit {
+	if worst.Ahead().Abs()-worst.Uncertain > ClockLimit {
 		p := k.problem(worst, len(readings) > 1)
 		if k.found.Store(&p); before == nil {
-			k.log.WarnContext(ctx, "redis's clock and this machine's differ", "why", p.Text)
+			k.Log.WarnContext(ctx, "redis's clock and this machine's differ", "why", p.Text)
 		}
 		return
 	}
@@ -88,19 +90,19 @@ func (k *clock) record(ctx context.Context, readings []registry.Clock) {
 		return
 	}
 	if k.found.Store(nil); before != nil {
-		k.log.InfoContext(ctx, "redis's clock and this machine's agree again")
+		k.Log.InfoContext(ctx, "redis's clock and this machine's agree again")
 	}
 	k.steps = nil
 }
 
 // noteSteps finds the clocks that moved since the last readings, compared with this
 // machine's monotonic clock.
-func (k *clock) noteSteps(readings []registry.Clock) {
+func (k *Clock) noteSteps(readings []registry.Clock) {
 	last := map[string]registry.Clock{}
 	for _, c := range readings {
 		last[c.Addr] = c
 		before, known := k.last[c.Addr]
-		if moved := c.Moved(before); known && moved.Abs()-c.Uncertain-before.Uncertain > clockLimit {
+		if moved := c.Moved(before); known && moved.Abs()-c.Uncertain-before.Uncertain > ClockLimit {
 			if k.steps == nil {
 				k.steps = map[string]clockStep{}
 			}
@@ -111,7 +113,7 @@ func (k *clock) noteSteps(readings []registry.Clock) {
 }
 
 // problem returns the problem with a clock. The text names the server if there are several.
-func (k *clock) problem(c registry.Clock, several bool) problem.Problem {
+func (k *Clock) problem(c registry.Clock, several bool) problem.Problem {
 	name, ahead := "redis's clock", c.Ahead().Round(100*time.Millisecond)
 	if several {
 		name = "the clock of " + c.Addr
@@ -132,16 +134,11 @@ func (k *clock) problem(c registry.Clock, several bool) problem.Problem {
 	return p
 }
 
-// clockProblems returns that Redis's clock differs from this machine's.
-func (s *Scanner) clockProblems() []problem.Problem {
-	if p := s.clock.found.Load(); p != nil {
-		return []problem.Problem{*p}
-	}
-	return nil
-}
+// Problems returns that Redis's clock differs from this machine's.
+func (k *Clock) Problems() []problem.Problem { return one(k.found.Load()) }
 
-// clockAgrees fails while Redis's clock differs from this machine's. The scanner delivers by
-// Redis's clock all the same, so the check isn't required.
-func (s *Scanner) clockAgrees() telemetry.Result {
-	return telemetry.Probed("redis's clock agrees with this machine's", s.clockProblems()...)
+// Agrees fails while Redis's clock differs from this machine's. The scanner delivers by Redis's
+// clock all the same, so the check isn't required.
+func (k *Clock) Agrees() telemetry.Result {
+	return telemetry.Probed("redis's clock agrees with this machine's", k.Problems()...)
 }
