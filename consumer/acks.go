@@ -3,8 +3,11 @@ package consumer
 import (
 	"slices"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/amqpconn"
 )
 
 // acks acks the deliveries of one session. While one ack is written, later acks collect
@@ -16,6 +19,7 @@ type acks struct {
 
 	mu       sync.Mutex
 	sending  bool
+	sent     amqpconn.Acked
 	waiting  []uint64 // tags whose ack isn't being sent yet
 	answered spans
 }
@@ -57,11 +61,26 @@ func (a *acks) send() error {
 		if err := a.channel.Ack(tag, false); err != nil {
 			return err
 		}
+		a.noteSent()
 	}
 	if run == 0 {
 		return nil
 	}
+	defer a.noteSent()
 	return a.channel.Ack(run, true)
+}
+
+func (a *acks) noteSent() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sent.Sent()
+}
+
+// rest returns how long to wait before the channel is closed, so that no ack is lost.
+func (a *acks) rest() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sent.Rest()
 }
 
 // nack returns a delivery to the broker, which delivers it again or dead-letters it.

@@ -49,6 +49,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		amqpconn.Within(stopGrace, workers.Wait)
 	}
 	if last != nil { // the broker requeues unanswered deliveries
+		retry.Sleep(work, min(last.acks.rest(), time.Until(deadline)))
 		last.conn.Close(max(time.Until(deadline), closeTimeout))
 	}
 	return errors.Join(failure, c.close())

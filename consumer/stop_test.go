@@ -48,6 +48,54 @@ func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
 	check.Until(t, "the rest is in the queue", func() bool { return w.waiting(queue) == 4 })
 }
 
+// TestStoppingLosesNoAck: a hundred handlers end at once after the stop, and RabbitMQ tells a
+// quorum queue only 32 acks before the queue answers. The first delivery is acked last, so that
+// each of the others has an ack of its own.
+func TestStoppingLosesNoAck(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.makeOrders()
+	const queue, n = "many", 100
+	_, err := w.channel.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+	w.ok(err)
+	send := func(id string) {
+		w.ok(w.channel.PublishWithContext(t.Context(), "", queue, false, false,
+			message(func(p *amqp.Publishing) { p.MessageId = id })))
+	}
+	for i := range n {
+		send(fmt.Sprint(i))
+	}
+	began, finish, first := make(chan struct{}, n), make(chan struct{}), make(chan struct{})
+	c := w.consume(Config{Queue: queue, Concurrency: n, Handler: func(_ context.Context, d task.Delivery) error {
+		began <- struct{}{}
+		if hold(t, finish); d.ID == "0" {
+			hold(t, first)
+		}
+		return nil
+	}})
+	for range n {
+		check.Receive(t, "all are being handled", began)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		c.stop()
+		close(stopped)
+	}()
+	close(finish)
+	check.Count(t, "handled", n-1, func() int { return int(counted(c, done)) })
+	close(first)
+	check.Closed(t, "the consumer stops", stopped)
+	send("last")
+	check.Until(t, "the last", func() bool {
+		d, there, err := w.channel.Get(queue, true)
+		w.ok(err)
+		if there && d.MessageId != "last" {
+			t.Errorf("%s comes again", d.MessageId)
+		}
+		return there && d.MessageId == "last"
+	})
+}
+
 func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)

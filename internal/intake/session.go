@@ -35,8 +35,8 @@ type session struct {
 	closed chan struct{} // closed by close
 
 	// Only run and close use these.
-	acks    []time.Time // when the last ones were sent, at most ackedAtOnce.
-	unnamed time.Time   // when the last message without an ID was acked.
+	acked   amqpconn.Acked
+	unnamed bool // a message without an ID was acked
 
 	mu      sync.Mutex
 	arrived []*item
@@ -239,16 +239,12 @@ func (s *session) ack(b batch) error {
 		if err := s.channel.Ack(it.delivery.DeliveryTag, i < n); err != nil {
 			return err
 		}
-		if s.acks = append(s.acks, time.Now()); len(s.acks) > ackedAtOnce {
-			s.acks = s.acks[1:]
-		}
+		s.acked.Sent()
 	}
 	for _, it := range b {
 		if it.done {
 			s.hold(-1, -it.bytes)
-			if it.unnamed {
-				s.unnamed = time.Now()
-			}
+			s.unnamed = s.unnamed || it.unnamed
 		}
 	}
 	return nil
@@ -272,33 +268,13 @@ func (s *session) lost() error {
 	}
 }
 
-// A channel of RabbitMQ sends a quorum queue ackedAtOnce acks. It keeps the others until the queue
-// has answered, and drops them if it is closed meanwhile. A queue is given settleTime to answer.
-const (
-	ackedAtOnce = 32
-	settleTime  = 500 * time.Millisecond
-)
-
-// settled waits until RabbitMQ has the acks of messages without an ID. Such a message that comes
-// again would be another task.
-func (s *session) settled() {
-	last := len(s.acks) - 1
-	if last+1 < ackedAtOnce || time.Since(s.acks[0]) > settleTime || time.Since(s.unnamed) > settleTime {
-		return
-	}
-	timer := time.NewTimer(settleTime - time.Since(s.acks[last]))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.over:
-	}
-}
-
 // close closes the channel. RabbitMQ then delivers what isn't acked to another consumer, in
 // its order.
 func (s *session) close() {
 	defer close(s.closed)
-	s.settled()
+	if s.unnamed { // such a message that comes again would be another task
+		s.sleep(context.Background(), s.acked.Rest())
+	}
 	amqpconn.Within(closeTimeout, func() { _ = s.channel.Close() }) // it may be closed already
 }
 
