@@ -74,7 +74,7 @@ pictures: test-tools ## Take the pictures of docs/console.md again
 # beside one that computes. A package is in the stage that names it. If none does, it is
 # in unit if it needs no server, and otherwise in fleet.
 single := internal/forward cmd/producer internal/scanner test/servers cmd/scanner producer internal/shard internal/intake \
-	test/machine consumer internal/consul internal/reshard internal/settle internal/luascript internal/router internal/balance internal/poll internal/admin \
+	test/machine consumer internal/consul internal/reshard internal/settle internal/selfcheck internal/luascript internal/router internal/balance internal/poll internal/admin \
 	internal/amqpconn internal/config internal/connect internal/console test/servers/run test/servers/servertest duefleettest
 
 # with-tests lists the packages with tests, and which of them start servers. The model

@@ -57,9 +57,9 @@ func TestStoppingLosesNoAck(t *testing.T) {
 	w.makeOrders()
 	const queue, n = "many", 100
 	_, err := w.channel.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
-	w.ok(err)
+	check.OK(w.t, err)
 	send := func(id string) {
-		w.ok(w.channel.PublishWithContext(t.Context(), "", queue, false, false,
+		check.OK(w.t, w.channel.PublishWithContext(t.Context(), "", queue, false, false,
 			message(func(p *amqp.Publishing) { p.MessageId = id })))
 	}
 	for i := range n {
@@ -88,7 +88,7 @@ func TestStoppingLosesNoAck(t *testing.T) {
 	send("last")
 	check.Until(t, "the last", func() bool {
 		d, there, err := w.channel.Get(queue, true)
-		w.ok(err)
+		check.OK(w.t, err)
 		if there && d.MessageId != "last" {
 			t.Errorf("%s comes again", d.MessageId)
 		}

@@ -3,6 +3,7 @@ package selfcheck
 import (
 	"context"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,8 @@ import (
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
 
 // expecting is a fleet whose scanners only check the identity of the data.
 type expecting struct {

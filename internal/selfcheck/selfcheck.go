@@ -1,6 +1,6 @@
-// Package selfcheck repeats checks of what a scanner relies on: that Redis keeps what it
-// acknowledges, has the fleet's data and a right clock, and that certificates last. Each check
-// blocks nothing. It logs what changes, and says what is wrong as problems.
+// Package selfcheck repeats checks of what a scanner relies on. Redis must keep what it
+// acknowledges, have the fleet's data and tell the right time, and certificates must last. No
+// check blocks anything. Each logs what changes, and says what is wrong as problems.
 package selfcheck
 
 import "github.com/duefleet/duefleet/internal/problem"
