@@ -177,7 +177,9 @@ func (h *Heartbeat) beat(parent context.Context) {
 	ctx, cancel := context.WithTimeout(parent, Silence)
 	defer cancel()
 	h.cfg.Store.Relearn(ctx)
-	full, err := h.describe(ctx) // first, so that no other scanner finds this one without its note
+	brief, end := context.WithTimeout(ctx, Silence/2) // the heartbeat's error says more
+	full, err := h.describe(brief)                    // first, so that no other scanner finds this one without its note
+	end()
 	live, silent := h.cfg.Store.Registry().Heartbeat(ctx, h.cfg.Instance, Silence, forget)
 	if silent != nil {
 		err = silent
