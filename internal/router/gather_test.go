@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	patience "github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 )
 
@@ -114,7 +113,7 @@ func (g *gathering) schedule(ctx context.Context, e shard.Entry) <-chan Schedule
 func (g *gathering) gathered(n int) {
 	g.t.Helper()
 	l := g.r.batcher("")
-	patience.Until(g.t, fmt.Sprintf("%d to gather", n), func() bool {
+	check.Until(g.t, fmt.Sprintf("%d to gather", n), func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.open != nil && l.open.present == n || l.open == nil && n == 0
@@ -123,13 +122,13 @@ func (g *gathering) gathered(n int) {
 
 func (g *gathering) next() *heldPut {
 	g.t.Helper()
-	return patience.Receive(g.t, "a call", g.calls.begun)
+	return check.Receive(g.t, "a call", g.calls.begun)
 }
 
 // good is an answer that must be one of a task that is stored.
 func (g *gathering) good(of <-chan Scheduled) {
 	g.t.Helper()
-	if s := patience.Receive(g.t, "an answer", of); s.Err != nil || s.Due == 0 {
+	if s := check.Receive(g.t, "an answer", of); s.Err != nil || s.Due == 0 {
 		g.t.Errorf("answer %+v", s)
 	}
 }
@@ -165,7 +164,7 @@ func TestOneByOneSharesACall(t *testing.T) {
 	for _, a := range answers {
 		g.good(a)
 	}
-	if s := patience.Receive(t, "an answer", taken); !errors.Is(s.Err, task.ErrExists) {
+	if s := check.Receive(t, "an answer", taken); !errors.Is(s.Err, task.ErrExists) {
 		t.Errorf("one that is there: %+v", s)
 	}
 	last := g.schedule(t.Context(), shard.Entry{ID: "alone again"})
@@ -214,7 +213,7 @@ func TestCallsForOneIDAreKeptApart(t *testing.T) {
 		t.Errorf("calls of %v and %v", second.args, third.args)
 	}
 	third.let()
-	if s := patience.Receive(t, "an answer", other); !errors.Is(s.Err, task.ErrExists) {
+	if s := check.Receive(t, "an answer", other); !errors.Is(s.Err, task.ErrExists) {
 		t.Errorf("the other: %+v", s)
 	}
 }
@@ -254,7 +253,7 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	g.gathered(1)
 	endEarly()
 	// nothing was sent
-	if s := patience.Receive(t, "an answer", gone); !errors.Is(s.Err, context.Canceled) ||
+	if s := check.Receive(t, "an answer", gone); !errors.Is(s.Err, context.Canceled) ||
 		!errors.Is(s.Err, task.ErrUnavailable) {
 		t.Errorf("who gave up before: %+v", s)
 	}
@@ -268,7 +267,7 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 		t.Errorf("the next call is of %v", second.args)
 	}
 	endLate()
-	s := patience.Receive(t, "an answer", leaving)
+	s := check.Receive(t, "an answer", leaving)
 	if !errors.Is(s.Err, context.Canceled) || !shard.Unknown(s.Err) {
 		t.Errorf("who gave up after: %+v", s)
 	}
@@ -276,7 +275,7 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 		t.Error("the call ended with one of two who wait for it")
 	}
 	third := g.schedule(late, shard.Entry{ID: "at once"}) // during a call, with a context that is over.
-	if s := patience.Receive(t, "an answer", third); !errors.Is(s.Err, context.Canceled) {
+	if s := check.Receive(t, "an answer", third); !errors.Is(s.Err, context.Canceled) {
 		t.Errorf("with a context that is over: %+v", s)
 	}
 	second.let()
@@ -318,7 +317,7 @@ func TestWhatACallerLeftIsInNoLaterSend(t *testing.T) {
 				t.Fatalf("the call is of %v", second.args)
 			}
 			leave()
-			if s := patience.Receive(t, "an answer", leaving); !errors.Is(s.Err, context.Canceled) {
+			if s := check.Receive(t, "an answer", leaving); !errors.Is(s.Err, context.Canceled) {
 				t.Errorf("the caller that left: %+v", s)
 			}
 			second.fail(met)
@@ -351,10 +350,10 @@ func TestACallEndsWhenNobodyWaitsForIt(t *testing.T) {
 	g.good(alone)
 	second := g.next()
 	end()
-	if s := patience.Receive(t, "an answer", leaving); !errors.Is(s.Err, context.Canceled) {
+	if s := check.Receive(t, "an answer", leaving); !errors.Is(s.Err, context.Canceled) {
 		t.Errorf("who gave up: %+v", s)
 	}
-	patience.Closed(t, "the end of a call that nobody waits for", second.ctx.Done())
+	check.Closed(t, "the end of a call that nobody waits for", second.ctx.Done())
 	second.let()
 	last := g.schedule(t.Context(), shard.Entry{ID: "last"})
 	third := g.next()
@@ -397,7 +396,7 @@ func TestACallThatAHookEndsHoldsUpNoOthers(t *testing.T) {
 	behind := g.schedule(t.Context(), shard.Entry{ID: "behind"})
 	g.gathered(1)
 	shared.end()
-	if s := patience.Receive(t, "an answer", shares); s.Err == nil || !shard.Unknown(s.Err) {
+	if s := check.Receive(t, "an answer", shares); s.Err == nil || !shard.Unknown(s.Err) {
 		t.Errorf("of a call that ended: %+v", s)
 	}
 	g.next().let()

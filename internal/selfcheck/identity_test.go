@@ -39,8 +39,8 @@ func newExpecting(t *testing.T) *expecting {
 	addr, folder := servertest.Consul(t)
 	kept, err := consul.New(consul.Config{Addr: addr, Prefix: folder, Log: slog.New(slog.DiscardHandler)})
 	check.OK(t, err)
-	return &expecting{t: t, prefix: r.Prefix, rdb: r.Client, store: r.Store, kept: kept, values: fixture.Consul(t, addr).KV(),
-		key: folder + "/identity/" + r.Prefix}
+	return &expecting{t: t, prefix: r.Prefix, rdb: r.Client, store: r.Store, kept: kept,
+		values: fixture.Consul(t, addr).KV(), key: folder + "/identity/" + r.Prefix}
 }
 
 // scanner returns the check of a scanner that starts. kept is nil without Consul.

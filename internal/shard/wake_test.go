@@ -13,7 +13,6 @@ import (
 
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	patience "github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -38,7 +37,7 @@ func listen(c *sandbox) *listening {
 		Placed: func() { l.changes.Add(1) }, Listens: func(error) {},
 	})
 	l.Shards(c.p.Shards)
-	patience.Background(c.t, "Listener", func(ctx context.Context) error {
+	check.Background(c.t, "Listener", func(ctx context.Context) error {
 		l.listener.Run(ctx)
 		return nil
 	})
