@@ -69,6 +69,11 @@ func newHarnessOn(t *testing.T, rdb *fixture.Redis) *harness {
 	_, h.placement = rdb.Serve(t, 4)
 	h.client = servertest.Channel(t, h.url)
 	check.OK(h.t, h.inlet.Prepare(h.client))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the log:\n%s", h.log)
+		}
+	})
 	return h
 }
 

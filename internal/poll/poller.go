@@ -75,6 +75,7 @@ type Answer struct {
 type Poller struct {
 	topic   *shard.Topic
 	convoy  *shard.Convoy
+	alarms  *wake.Alarms
 	work    Work
 	changed *wake.Broadcast
 
@@ -102,8 +103,8 @@ type event struct {
 }
 
 // New returns a topic's poller. changed fires when the demand may have changed.
-func New(t *shard.Topic, convoy *shard.Convoy, work Work, changed *wake.Broadcast) *Poller {
-	return &Poller{topic: t, convoy: convoy, work: work, changed: changed, news: wake.NewSignal(),
+func New(t *shard.Topic, convoy *shard.Convoy, alarms *wake.Alarms, work Work, changed *wake.Broadcast) *Poller {
+	return &Poller{topic: t, convoy: convoy, alarms: alarms, work: work, changed: changed, news: wake.NewSignal(),
 		busy: map[int]*polled{}, nodes: map[string]*node{}}
 }
 
@@ -140,10 +141,10 @@ func (p *Poller) Run(ctx context.Context) {
 		var rings <-chan struct{}
 		if d.Claims > 0 {
 			if alarm == nil {
-				alarm, set = wake.NewAlarm(), time.Time{}
+				alarm, set = p.alarms.New(), time.Time{}
 			}
 			if next := p.step(ctx, d); !next.Equal(set) {
-				alarm.Set(time.Until(next))
+				alarm.Set(next)
 				set = next
 			}
 			rings = alarm.Rings
@@ -176,8 +177,8 @@ func (p *Poller) step(ctx context.Context, d Demand) time.Time {
 	} else if p.rest.After(now) && p.rest.Before(next) {
 		next = p.rest
 	}
-	if first := p.queue.first(); !first.IsZero() && first.Before(next) {
-		next = first
+	if first, there := p.queue.later.First(); there && first.next.Before(next) {
+		next = first.next
 	}
 	return next
 }

@@ -51,7 +51,7 @@ func polling(t *testing.T, tick time.Duration) *bench {
 	b := &bench{t: t, redis: r, fails: map[int]error{}, hangs: map[int]chan error{}, silent: map[string]bool{},
 		demand: Demand{Claims: 1, Tickets: 4, Tick: tick, Scanned: 4}}
 	convoy := r.Store.NewConvoy()
-	b.Poller = New(topic, convoy, b, &b.changed)
+	b.Poller = New(topic, convoy, &wake.Alarms{}, b, &b.changed)
 	check.Background(t, "the poller", func(ctx context.Context) error {
 		b.Run(ctx)
 		convoy.Wait()

@@ -1,11 +1,11 @@
 package poll
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // polled is one shard that a poller polls in a tick.
@@ -15,7 +15,7 @@ type polled struct {
 	// next is when to look at the shard, or else to claim from it, by this process's clock.
 	// Zero means not before a wake-up.
 	next time.Time
-	// unseen shards are looked at, which reserves and leases nothing.
+	// unseen: the shard is looked at then, which reserves and leases nothing.
 	unseen bool
 	// heard is when Redis's clock showed now; zero means that it isn't known.
 	heard, now time.Time
@@ -27,9 +27,15 @@ type polled struct {
 	busy, woken, again bool
 	score              int64
 
-	index int  // in the queue's later, from 1; 0: it isn't there
+	place int  // in the queue's later
 	due   bool // it is in the queue's due
 }
+
+// When implements wake.Timed.
+func (a *polled) When() time.Time { return a.next }
+
+// Place implements wake.Timed.
+func (a *polled) Place() *int { return &a.place }
 
 // Grace is how long a scanner leaves due tasks to the primary of the shard. The primary rests
 // for less than that between two claims.
@@ -50,11 +56,13 @@ func (a *polled) at(instant time.Time) time.Time { return a.heard.Add(instant.Su
 
 // turn returns when to claim a task that is due at an instant, by this process's clock. That is
 // when it is due, but not before the shard's rest is over. If another scanner is the primary,
-// it has grace more time.
-func (a *polled) turn(instant time.Time) time.Time {
-	t := a.at(instant)
+// it has grace more time, and has most likely claimed the task then. So look reports that a look
+// comes before the claim.
+func (a *polled) turn(instant time.Time) (t time.Time, look bool) {
+	t = a.at(instant)
 	if t.Before(a.other) {
 		t = t.Add(Grace)
+		look = t.Before(a.other) && t.After(a.heard)
 		if t.After(a.other) {
 			t = a.other
 		}
@@ -62,7 +70,7 @@ func (a *polled) turn(instant time.Time) time.Time {
 	if t.Before(a.rest) {
 		t = a.rest
 	}
-	return t
+	return t, look
 }
 
 // learn notes when the shard needs attention next; zero means not before a wake-up. next is by
@@ -71,7 +79,7 @@ func (a *polled) learn(heard, now, next time.Time) {
 	a.heard, a.now, a.unseen, a.next = heard, now, false, time.Time{}
 	a.retry.Reset()
 	if !next.IsZero() {
-		a.next = a.turn(next)
+		a.next, a.unseen = a.turn(next)
 	}
 }
 
@@ -102,8 +110,8 @@ func (a *polled) wake(score int64) {
 		}
 	case a.heard.IsZero():
 	default:
-		if next := a.turn(time.UnixMilli(score)); a.next.IsZero() || next.Before(a.next) {
-			a.next = next
+		if next, look := a.turn(time.UnixMilli(score)); a.next.IsZero() || next.Before(a.next) {
+			a.next, a.unseen = next, look
 		}
 	}
 }
@@ -125,36 +133,22 @@ func (a *polled) ended() {
 // queue holds the shards of a tick that have a time and aren't busy. Those whose time has come
 // are served first come, first served. So a shard with an old backlog doesn't delay the others.
 type queue struct {
-	later byTime
+	later wake.ByTime[*polled]
 	due   []*polled
 }
 
 // put puts a shard in its place after its time has changed.
 func (q *queue) put(a *polled) {
-	gone := a.busy || a.due || a.next.IsZero()
-	switch {
-	case gone && a.index > 0:
-		heap.Remove(&q.later, a.index-1)
-	case gone:
-	case a.index > 0:
-		heap.Fix(&q.later, a.index-1)
-	default:
-		heap.Push(&q.later, a)
+	if a.busy || a.due || a.next.IsZero() {
+		q.later.Remove(a)
+	} else {
+		q.later.Put(a)
 	}
-}
-
-// first returns when the next time comes; zero if there is none.
-func (q *queue) first() time.Time {
-	if len(q.later) == 0 {
-		return time.Time{}
-	}
-	return q.later[0].next
 }
 
 // ripen takes out the unseen shards whose time has come, by node. The others become due.
 func (q *queue) ripen(now time.Time) (unseen map[*node][]*polled) {
-	for len(q.later) > 0 && !q.later[0].next.After(now) {
-		a, _ := heap.Pop(&q.later).(*polled)
+	for a, ripe := q.later.Take(now); ripe; a, ripe = q.later.Take(now) {
 		if a.due = !a.unseen; a.due {
 			q.due = append(q.due, a)
 			continue
@@ -177,31 +171,5 @@ func (q *queue) take(may func(*polled) bool) *polled {
 	a := q.due[i]
 	a.due = false
 	q.due = slices.Delete(q.due, i, i+1)
-	return a
-}
-
-// byTime is a heap of shards; the one whose time comes first is on top.
-type byTime []*polled
-
-func (h byTime) Len() int           { return len(h) }
-func (h byTime) Less(i, j int) bool { return h[i].next.Before(h[j].next) }
-
-func (h byTime) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i+1, j+1
-}
-
-// Push adds a *polled.
-func (h *byTime) Push(x any) {
-	a, _ := x.(*polled)
-	*h = append(*h, a)
-	a.index = len(*h)
-}
-
-// Pop removes the last shard.
-func (h *byTime) Pop() any {
-	last := len(*h) - 1
-	a := (*h)[last]
-	*h, a.index = (*h)[:last], 0
 	return a
 }

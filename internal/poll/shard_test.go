@@ -18,12 +18,12 @@ func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
 		for _, one := range []*polled{a, b, c} {
 			q.put(one)
 		}
-		if len(q.later) == 0 || q.later[0].shard != shard || !q.first().Equal(heard.Add(in)) {
-			t.Fatalf("%s: first at %s, want shard %d at %s", what, q.first(), shard, heard.Add(in))
+		if got, ok := q.later.First(); !ok || got.shard != shard || !got.next.Equal(heard.Add(in)) {
+			t.Fatalf("%s: first is %+v, want shard %d at %s", what, got, shard, heard.Add(in))
 		}
 	}
-	if at := q.first(); !at.IsZero() {
-		t.Fatalf("nothing is due in any, and the first is at %s", at)
+	if got, ok := q.later.First(); ok {
+		t.Fatalf("nothing is due in any, and the first is %+v", got)
 	}
 	a.learn(heard, redis, redis.Add(5*time.Second))
 	b.learn(heard, redis, redis.Add(3*time.Second))
@@ -59,17 +59,20 @@ func TestWhenAShardIsClaimedFrom(t *testing.T) {
 		took  time.Duration // of the claim before
 		other time.Duration // for how long another scanner is the primary; 0: none is
 		next  time.Duration // the next due time, from now on
-		want  time.Duration // from now on
+		want  time.Duration // from now on.
+		look  bool          // before the claim.
 	}{
-		"due soon after a claim":      {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond},
-		"due soon after a slow claim": {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond},
-		"due long after a claim":      {time.Millisecond, 0, time.Second, time.Second},
-		"overdue":                     {time.Millisecond, 0, -time.Second, -time.Second},
-		"due while another claims":    {time.Millisecond, time.Hour, time.Second, time.Second + Grace},
+		"due soon after a claim":      {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond, false},
+		"due soon after a slow claim": {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond, false},
+		"due long after a claim":      {time.Millisecond, 0, time.Second, time.Second, false},
+		"overdue":                     {time.Millisecond, 0, -time.Second, -time.Second, false},
+		"due while another claims":    {time.Millisecond, time.Hour, time.Second, time.Second + Grace, true},
 		"due just before another leaves": {time.Millisecond, time.Second + Grace/2, time.Second,
-			time.Second + Grace/2},
-		"due when another has left":               {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second},
-		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond, Grace - time.Millisecond},
+			time.Second + Grace/2, false},
+		"due when another has left": {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second, false},
+		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond,
+			Grace - time.Millisecond, true},
+		"left by another for longer than grace": {time.Millisecond, time.Hour, -time.Second, Grace - time.Second, false},
 	} {
 		a := &polled{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
 		b := Answer{Asked: now.Add(-c.took), Heard: now, Now: redis, Next: redis.Add(c.next)}
@@ -77,13 +80,13 @@ func TestWhenAShardIsClaimedFrom(t *testing.T) {
 			b.Polled = redis.Add(c.other)
 		}
 		a.claimed(b)
-		if got := a.next.Sub(now); got != c.want {
-			t.Errorf("%s: claims in %s, want %s", name, got, c.want)
+		if got := a.next.Sub(now); got != c.want || a.unseen != c.look {
+			t.Errorf("%s: claims in %s after a look %t, want %s, %t", name, got, a.unseen, c.want, c.look)
 		}
 		a.next = time.Time{}
 		a.wake(b.Next.UnixMilli())
-		if got, whole := a.next.Sub(now), c.next%time.Millisecond == 0; whole && got != c.want {
-			t.Errorf("%s, told by a wake-up: claims in %s, want %s", name, got, c.want)
+		if got, whole := a.next.Sub(now), c.next%time.Millisecond == 0; whole && (got != c.want || a.unseen != c.look) {
+			t.Errorf("%s, told by a wake-up: claims in %s after a look %t, want %s, %t", name, got, a.unseen, c.want, c.look)
 		}
 	}
 }

@@ -61,6 +61,11 @@ func (r *Resharder) Move(life, tick context.Context, w *Worker, shards []int, p 
 	}
 }
 
+// Rests reports whether Move would find nothing to do.
+func (r *Resharder) Rests(shards []int, p shard.Placement) bool {
+	return p.Phase == shard.Stable && r.view.wereShown(shards, p)
+}
+
 // endsAfter returns a context that ends d after ctx does, or when the returned function
 // is called.
 func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {

@@ -35,7 +35,7 @@ const (
 
 func (r *Resharder) newMover(claimant string, at int, p shard.Placement) *mover {
 	m := &mover{of: r, claimant: claimant, at: at, from: r.cfg.Moving.Shard(at), p: p}
-	if p.Phase == shard.Stable && r.view.lastShown(at) == p {
+	if r.Rests([]int{at}, p) {
 		m.state = moverOff
 	}
 	return m

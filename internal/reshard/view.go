@@ -3,6 +3,7 @@ package reshard
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/duefleet/duefleet/internal/shard"
@@ -84,11 +85,11 @@ func (v *view) learnRemoved() {
 	v.removed = true
 }
 
-// lastShown returns the placement that was last shown to a shard.
-func (v *view) lastShown(at int) shard.Placement {
+// wereShown reports whether p was last shown to all of some shards.
+func (v *view) wereShown(shards []int, p shard.Placement) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.shown[at]
+	return !slices.ContainsFunc(shards, func(at int) bool { return v.shown[at] != p })
 }
 
 func (v *view) show(at int, p shard.Placement) {

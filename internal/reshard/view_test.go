@@ -52,12 +52,12 @@ func TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater(t *testing.T) {
 	still := v.changed.Next()
 	v.relearn(at(5, 4), at(5, 4))
 	fired(still, false, "the same, and it was there")
-	if v.lastShown(1) != at(5, 4) {
+	if !v.wereShown([]int{1}, at(5, 4)) {
 		t.Error("forgot what a shard was shown")
 	}
 	v.relearn(at(5, 4), at(3, 2))
 	knows("what Redis fell back to", at(3, 2), false)
-	if v.lastShown(1) != (shard.Placement{}) || v.unclean(at(3, 2)) != 2 {
+	if !v.wereShown([]int{1}, shard.Placement{}) || v.unclean(at(3, 2)) != 2 {
 		t.Error("knows of shards what Redis has forgotten")
 	}
 	v.learnClean(at(5, 4), []bool{true, true, true, true})

@@ -44,6 +44,9 @@ func (t *polling) Drawn(p shard.Placement) { t.resharder.Learn(p) }
 
 // Begin implements poll.Work. It moves misplaced tasks of the shards during the tick.
 func (t *polling) Begin(life, tick context.Context, shards []int, p shard.Placement) {
+	if t.resharder.Rests(shards, p) {
+		return
+	}
 	n := 1
 	if p.Phase == shard.Migrating {
 		n = t.workers()

@@ -97,6 +97,7 @@ type Scanner struct {
 	certificates *selfcheck.Certificates
 	holds        *holds
 	convoy       *shard.Convoy
+	alarms       wake.Alarms
 	listener     *shard.Listener
 	sleepers     *sleepers
 	groups       *groups
