@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"math/rand/v2"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -37,10 +38,15 @@ func (b *binding) keepBound(ctx context.Context) {
 	}
 }
 
+// deletion is how long RabbitMQ may take to delete an exchange. A binding to one that is made again
+// meanwhile may be there and route nothing (seen with 4.3.6), and binding again changes nothing.
+// Publishers get an error as long as the exchange is missing.
+const deletion = 500 * time.Millisecond
+
 // again makes the binding. If the exchange is missing, it makes everything.
 func (b *binding) again(ctx context.Context) error {
 	err := b.bind(ctx)
-	if !amqpconn.Refused(err, amqp.NotFound) {
+	if !amqpconn.Refused(err, amqp.NotFound) || !retry.Sleep(ctx, deletion) {
 		return err
 	}
 	missing := err
