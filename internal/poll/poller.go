@@ -46,7 +46,8 @@ type Work interface {
 	// is claimed before rest.
 	Reserve(ctx context.Context) (c Claim, rest time.Time)
 	// Fails notes that a node doesn't serve the topic, Works that it does. Keep forgets all
-	// nodes that it isn't called with.
+	// nodes that it isn't called with. nil means that the topic isn't polled, so that no call
+	// could show that Redis serves it again.
 	Fails(ctx context.Context, node, operation string, err error)
 	Works(ctx context.Context, node string)
 	Keep(ctx context.Context, nodes map[string]bool)

@@ -92,7 +92,7 @@ func (t *polling) Works(ctx context.Context, node string) {
 
 // Keep implements poll.Work.
 func (t *polling) Keep(ctx context.Context, nodes map[string]bool) {
-	t.outages.end(ctx, t.topic, func(silent string) bool { return silent != "" && !nodes[silent] })
+	t.outages.end(ctx, t.topic, func(silent string) bool { return nodes == nil || silent != "" && !nodes[silent] })
 }
 
 // run polls until ctx ends.

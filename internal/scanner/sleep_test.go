@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -54,6 +55,18 @@ func TestASleepingTopicWakes(t *testing.T) {
 	l.sleeps()
 	l.later(time.Hour)
 	l.sleeps()
+}
+
+// TestACallThatFailsOnceATopicSleepsIsNoOutage: no call would show that it is over. Heartbeats tell
+// whether Redis is there.
+func TestACallThatFailsOnceATopicSleepsIsNoOutage(t *testing.T) {
+	t.Parallel()
+	l := drowsy(t)
+	orders := l.sleeps()
+	orders.polling.Fails(t.Context(), "", "draw", errors.New("READONLY"))
+	orders.inForce.changed.Fire() // as the end of a call wakes the poller
+	check.Until(t, "the end of the outage", func() bool { return orders.outage() == nil })
+	check.Equal(t, "asleep", orders.asleep(), true)
 }
 
 // startsAsleep makes the scanner's topics start asleep, as if it had many.
