@@ -91,6 +91,14 @@ func (l *ledger) fail(n uint64, err error, last bool) (again bool) {
 	return waits && !last
 }
 
+// waitsLong notes that the call for a task takes long. The library may have repeated it, and stored
+// a task again that was delivered meanwhile.
+func (l *ledger) waitsLong(n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stored[n] = true
+}
+
 // left returns the number of outstanding tasks.
 func (l *ledger) left() int {
 	l.mu.Lock()

@@ -58,6 +58,12 @@ func TestLedger(t *testing.T) {
 			arrive(l, 0, 0, false)
 		},
 			func(l *ledger) bool { return l.report.Unmarked == 0 && l.report.Restored == 1 }},
+		"stored twice by one call": {func(l *ledger) {
+			l.waitsLong(0)
+			arrive(l, 0, 0, false)
+			arrive(l, 0, 0, false)
+		},
+			func(l *ledger) bool { return l.report.Unmarked == 0 && l.report.Restored == 1 }},
 		"a wrong due time in the message": {func(l *ledger) {
 			l.arrive(amqp.Delivery{MessageId: "verify-x-0", Type: "orders", Headers: amqp.Table{
 				task.HeaderDue: due.UnixMilli() + 1000, task.HeaderScheduled: due.UnixMilli(),

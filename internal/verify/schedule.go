@@ -132,6 +132,12 @@ func (s *schedule) call(ctx context.Context, tasks []drawn) (failed []drawn, ref
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	defer cancel()
+	long := time.AfterFunc(slow, func() {
+		for _, t := range tasks {
+			s.ledger.waitsLong(t.number)
+		}
+	})
+	defer long.Stop()
 	for i, r := range s.cfg.Client.ScheduleMany(ctx, requests) {
 		t := tasks[i]
 		if r.Err == nil {
