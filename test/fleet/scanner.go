@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/duefleet/duefleet/test/servers/stopped"
 )
 
 // askEvery is the pause between two checks of a condition.
@@ -201,8 +203,16 @@ func (s *Scanner) Kill() error {
 }
 
 // Pause freezes the scanner with SIGSTOP, as in a long stall: its connections stay open,
-// but it does nothing.
-func (s *Scanner) Pause() error { return s.Signal(syscall.SIGSTOP) }
+// but it does nothing. Pause returns once each of its threads has stopped.
+func (s *Scanner) Pause() error {
+	if err := s.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if err := stopped.Await(s.PID()); err != nil {
+		return fmt.Errorf("pause %s: %w", s.cfg.Name, err)
+	}
+	return nil
+}
 
 // Resume ends a pause with SIGCONT.
 func (s *Scanner) Resume() error { return s.Signal(syscall.SIGCONT) }

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+
+	"github.com/duefleet/duefleet/test/servers/stopped"
 )
 
 // process is one child in a process group of its own. It can be started again after it
@@ -128,7 +130,17 @@ func (p *process) kill() error {
 	return nil
 }
 
-func (p *process) pause() error  { return p.signal(syscall.SIGSTOP, true) }
+// pause returns once the child and its children have stopped.
+func (p *process) pause() error {
+	if err := p.signal(syscall.SIGSTOP, true); err != nil {
+		return err
+	}
+	if err := stopped.Await(p.pid()); err != nil {
+		return fmt.Errorf("pause %s: %w", p.name, err)
+	}
+	return nil
+}
+
 func (p *process) resume() error { return p.signal(syscall.SIGCONT, true) }
 
 // signal sends sig to the child or to its whole group. If the child has ended, only
