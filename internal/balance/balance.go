@@ -27,6 +27,12 @@ func Shards(first int64, n, scanned int) []int {
 	return shards
 }
 
+// Names reports whether one of n consecutive tickets, beginning with first, names a shard.
+func Names(first int64, n, scanned, shard int) bool {
+	begin := Shards(first, 1, scanned)[0]
+	return (shard-begin+scanned)%scanned < n
+}
+
 // Scale returns how many workers each scanner has for a topic, and how many tickets it draws
 // per tick for each of them. The fleet polls scanned shards and has live scanners. set is the
 // number of workers in the topic's document. If it is above 0, Scale returns it, with one

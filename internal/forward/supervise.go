@@ -110,12 +110,13 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		s.overAt = s.overAt.Add(amqpconn.PauseMax)
 	}
 	s.prepared = prepared{conn, want, next.declared}
+	again := s.endOutage(ctx, want) // first, so that no topic is both ready and blocked
 	s.p.install(next, version, "")
 	s.loops.Go(next.run)
 	if resting {
 		s.p.kicked.Send()
 	}
-	return s.endOutage(ctx, want)
+	return again
 }
 
 // living returns the channel if it hasn't ended; nil if it has, after what follows from that.

@@ -74,11 +74,12 @@ type Answer struct {
 
 // Poller polls one topic. Call Run once; Hear may be called at any time.
 type Poller struct {
-	topic   *shard.Topic
-	convoy  *shard.Convoy
-	alarms  *wake.Alarms
-	work    Work
-	changed *wake.Broadcast
+	topic    *shard.Topic
+	instance string
+	convoy   *shard.Convoy
+	alarms   *wake.Alarms
+	work     Work
+	changed  *wake.Broadcast
 
 	news   wake.Signal // there are events or scores
 	mu     sync.Mutex
@@ -103,10 +104,12 @@ type event struct {
 	late    *claiming
 }
 
-// New returns a topic's poller. changed fires when the demand may have changed.
-func New(t *shard.Topic, convoy *shard.Convoy, alarms *wake.Alarms, work Work, changed *wake.Broadcast) *Poller {
-	return &Poller{topic: t, convoy: convoy, alarms: alarms, work: work, changed: changed, news: wake.NewSignal(),
-		busy: map[int]*polled{}, nodes: map[string]*node{}}
+// New returns a topic's poller in a scanner, the instance. changed fires when the demand may have
+// changed.
+func New(t *shard.Topic, instance string, convoy *shard.Convoy, alarms *wake.Alarms, work Work,
+	changed *wake.Broadcast) *Poller {
+	return &Poller{topic: t, instance: instance, convoy: convoy, alarms: alarms, work: work, changed: changed,
+		news: wake.NewSignal(), busy: map[int]*polled{}, nodes: map[string]*node{}}
 }
 
 // Hear notes that a task with this score, in Redis ms, became the earliest of a shard.

@@ -43,15 +43,20 @@ type bench struct {
 	silent map[string]bool
 }
 
-// polling runs a poller of a topic with four shards, with one claim at a time.
-func polling(t *testing.T, tick time.Duration) *bench {
+// polling runs a poller of a topic with four shards, with one claim at a time. Others have drawn
+// before it.
+func polling(t *testing.T, tick time.Duration, others ...shard.Draw) *bench {
 	t.Helper()
 	r := fixture.New(t)
 	topic, _ := r.Serve(t, 4)
+	for _, other := range others {
+		_, err := topic.Draw(t.Context(), other)
+		check.OK(t, err)
+	}
 	b := &bench{t: t, redis: r, fails: map[int]error{}, hangs: map[int]chan error{}, silent: map[string]bool{},
 		demand: Demand{Claims: 1, Tickets: 4, Tick: tick, Scanned: 4}}
 	convoy := r.Store.NewConvoy()
-	b.Poller = New(topic, convoy, &wake.Alarms{}, b, &b.changed)
+	b.Poller = New(topic, "here", convoy, &wake.Alarms{}, b, &b.changed)
 	check.Background(t, "the poller", func(ctx context.Context) error {
 		b.Run(ctx)
 		convoy.Wait()
@@ -155,7 +160,8 @@ func (s *sending) Send(_ context.Context, at int, _ time.Duration) (Answer, erro
 	if hangs != nil {
 		err = <-hangs
 	}
-	return Answer{Asked: asked, Heard: time.Now(), Now: time.UnixMilli(1000)}, err
+	now := time.Now()
+	return Answer{Asked: asked, Heard: now, Now: now}, err
 }
 
 func (s *sending) Forward(context.Context) {}
@@ -332,9 +338,10 @@ func TestADrawIsOfConsecutiveShardsUnderThePlacement(t *testing.T) {
 	convoy := r.Store.NewConvoy()
 	draw := func(n int) (shards []int, p shard.Placement, err error) {
 		done := make(chan struct{})
-		convoy.Draw(t.Context(), r.Orders(), n, func(first int64, placement shard.Placement, failed error) {
-			if p, err = placement, failed; err == nil {
-				shards = balance.Shards(first, n, p.Scanned())
+		request := shard.Draw{Instance: "here", N: n, Stay: time.Second}
+		convoy.Draw(t.Context(), r.Orders(), request, func(answer shard.Drawn, failed error) {
+			if p, err = answer.Placement, failed; err == nil {
+				shards = balance.Shards(answer.First, n, p.Scanned())
 			}
 			close(done)
 		})
@@ -358,6 +365,38 @@ func TestADrawIsOfConsecutiveShardsUnderThePlacement(t *testing.T) {
 			t.Fatalf("drew %v after %v", drawn, next)
 		}
 		next = drawn
+	}
+}
+
+// TestWhatAnotherDrewBeforeIsLeftToIt: a due task of a shard that another scanner polls since
+// before this one. This one claims it later, because the other didn't.
+func TestWhatAnotherDrewBeforeIsLeftToIt(t *testing.T) {
+	t.Parallel()
+	b := polling(t, time.Hour, shard.Draw{Instance: "there", N: 4, Stay: time.Hour})
+	b.starts()
+	due := time.Now().Add(50 * time.Millisecond).UnixMilli()
+	check.OK(t, b.redis.Client.ZAdd(t.Context(), b.redis.Prefix+":due:{orders:2}",
+		redis.Z{Score: float64(due), Member: "a"}).Err())
+	b.Hear(2, due)
+	check.Until(t, "a claim", func() bool { return b.count(claims(2)) > 1 })
+	if late := servertest.RedisNow(t, b.redis.Client).Sub(time.UnixMilli(due)); late < Grace {
+		t.Errorf("claimed %s after it was due, want at least %s", late, Grace)
+	}
+}
+
+// TestTheEarlierDrawsAreThePrimary of the shards that their tickets name, until their ticks end.
+func TestTheEarlierDrawsAreThePrimary(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	redis := time.UnixMilli(1_000_000)
+	d := &drawn{began: now.Add(-time.Second), took: time.Second, Drawn: shard.Drawn{
+		Placement: shard.Placement{Shards: 5}, Now: redis, Others: []shard.Tickets{
+			{First: 8, N: 3, Until: redis.Add(time.Second)}, {First: 14, N: 1, Until: redis.Add(2 * time.Second)}}}}
+	for at, want := range []time.Duration{time.Second, 0, 0, time.Second, 2 * time.Second} {
+		until := d.primary(at)
+		if want == 0 && !until.IsZero() || want > 0 && !until.Equal(now.Add(want)) {
+			t.Errorf("shard %d has another primary until %s from now on, want %s", at, until.Sub(now), want)
+		}
 	}
 }
 
@@ -391,7 +430,7 @@ func TestCallsThatComeMeanwhileGoTogether(t *testing.T) {
 	var all sync.WaitGroup
 	all.Add(n)
 	for i := range n {
-		convoy.Draw(t.Context(), topic, 1, func(_ int64, _ shard.Placement, err error) {
+		convoy.Draw(t.Context(), topic, shard.Draw{Instance: "here", N: 1}, func(_ shard.Drawn, err error) {
 			defer all.Done()
 			check.OK(t, err)
 		})

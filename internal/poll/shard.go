@@ -83,12 +83,17 @@ func (a *polled) learn(heard, now, next time.Time) {
 	}
 }
 
-// claimed notes the answer to a claim. The shard doesn't rest if the claim left something due.
+// claimed notes the answer to a claim. A scanner whose claim found a task is the primary then. The
+// shard doesn't rest if the claim left something due.
 func (a *polled) claimed(answer Answer) {
-	a.rest, a.other = time.Time{}, time.Time{}
-	if !answer.Polled.IsZero() {
+	a.rest = time.Time{}
+	switch {
+	case !answer.Polled.IsZero():
 		a.other = answer.Heard.Add(answer.Polled.Sub(answer.Now))
-	} else if answer.Next.After(answer.Now) {
+	case answer.Found > 0:
+		a.other = time.Time{}
+	}
+	if answer.Polled.IsZero() && answer.Next.After(answer.Now) {
 		a.rest = answer.Asked.Add(min(restFactor*answer.Heard.Sub(answer.Asked), mostRest))
 	}
 	a.learn(answer.Heard, answer.Now, answer.Next)

@@ -61,21 +61,26 @@ func TestWhenAShardIsClaimedFrom(t *testing.T) {
 		next  time.Duration // the next due time, from now on
 		want  time.Duration // from now on.
 		look  bool          // before the claim.
+		empty bool          // the claim before found nothing
 	}{
-		"due soon after a claim":      {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond, false},
-		"due soon after a slow claim": {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond, false},
-		"due long after a claim":      {time.Millisecond, 0, time.Second, time.Second, false},
-		"overdue":                     {time.Millisecond, 0, -time.Second, -time.Second, false},
-		"due while another claims":    {time.Millisecond, time.Hour, time.Second, time.Second + Grace, true},
+		"due soon after a claim":      {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond, false, false},
+		"due soon after a slow claim": {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond, false, false},
+		"due long after a claim":      {time.Millisecond, 0, time.Second, time.Second, false, false},
+		"overdue":                     {time.Millisecond, 0, -time.Second, -time.Second, false, false},
+		"due after an empty claim":    {time.Millisecond, 0, time.Second, time.Second + Grace, true, true},
+		"due while another claims":    {time.Millisecond, time.Hour, time.Second, time.Second + Grace, true, true},
 		"due just before another leaves": {time.Millisecond, time.Second + Grace/2, time.Second,
-			time.Second + Grace/2, false},
-		"due when another has left": {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second, false},
+			time.Second + Grace/2, false, true},
+		"due when another has left": {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second, false, true},
 		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond,
-			Grace - time.Millisecond, true},
-		"left by another for longer than grace": {time.Millisecond, time.Hour, -time.Second, Grace - time.Second, false},
+			Grace - time.Millisecond, true, true},
+		"left by another longer than grace": {time.Millisecond, time.Hour, -time.Second, Grace - time.Second, false, true},
 	} {
 		a := &polled{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
 		b := Answer{Asked: now.Add(-c.took), Heard: now, Now: redis, Next: redis.Add(c.next)}
+		if !c.empty {
+			b.Found = 1
+		}
 		if c.other > 0 {
 			b.Polled = redis.Add(c.other)
 		}

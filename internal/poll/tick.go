@@ -30,17 +30,33 @@ type tick struct {
 
 // drawn is a draw for a tick, and its result.
 type drawn struct {
-	began     time.Time
-	demand    Demand
-	shards    []int
-	placement shard.Placement
-	took      time.Duration
-	err       error
+	shard.Drawn
+	began  time.Time
+	end    time.Time // of its tick
+	demand Demand
+	shards []int
+	took   time.Duration
+	err    error
 }
 
 // fits reports whether the result of a draw can be used.
 func (d *drawn) fits(now Demand) bool {
-	return now.Tick == d.demand.Tick && now.Fixed == d.demand.Fixed && now.Scanned == d.placement.Scanned()
+	return now.Tick == d.demand.Tick && now.Fixed == d.demand.Fixed && now.Scanned == d.Placement.Scanned()
+}
+
+// primary returns until when a shard has another primary, by this process's clock; zero: it has
+// none. The first of the scanners that drew a shard is its primary until its tick ends. So this
+// scanner comes after all that drew before it.
+func (d *drawn) primary(at int) (until time.Time) {
+	for _, other := range d.Others {
+		if balance.Names(other.First, other.N, d.Placement.Scanned(), at) && other.Until.After(until) {
+			until = other.Until
+		}
+	}
+	if until.IsZero() {
+		return until
+	}
+	return d.began.Add(d.took).Add(until.Sub(d.Now))
 }
 
 // following returns the shards of the next tickets, as if they had been drawn.
@@ -48,7 +64,7 @@ func (d *drawn) following() *drawn {
 	next := *d
 	next.shards = make([]int, len(d.shards))
 	for i, at := range d.shards {
-		next.shards[i] = (at + len(d.shards)) % d.placement.Scanned()
+		next.shards[i] = (at + len(d.shards)) % d.Placement.Scanned()
 	}
 	return &next
 }
@@ -95,11 +111,12 @@ func (t *tick) next(now time.Time) time.Time {
 
 // draw takes tickets and reads the placement.
 func (p *Poller) draw(ctx context.Context, d Demand, now time.Time) {
-	one := &drawn{began: now, demand: d}
+	one := &drawn{began: now, end: p.nextEnd(now, d.Tick), demand: d}
 	p.tick.drawing = one
-	p.convoy.Draw(ctx, p.topic, d.Tickets, func(first int64, placement shard.Placement, err error) {
+	request := shard.Draw{Instance: p.instance, N: d.Tickets, Stay: one.end.Sub(now)}
+	p.convoy.Draw(ctx, p.topic, request, func(answer shard.Drawn, err error) {
 		if one.took, one.err = time.Since(one.began), err; err == nil {
-			one.placement, one.shards = placement, balance.Shards(first, d.Tickets, placement.Scanned())
+			one.Drawn, one.shards = answer, balance.Shards(answer.First, d.Tickets, answer.Placement.Scanned())
 		}
 		p.post(event{drawn: one})
 	})
@@ -119,7 +136,7 @@ func (p *Poller) drawn(ctx context.Context, d *drawn) {
 	t.fresh, t.pause = d, time.Time{}
 	t.retry.Reset()
 	p.work.Works(ctx, "")
-	p.work.Drawn(d.placement)
+	p.work.Drawn(d.Placement)
 }
 
 // adopt begins a tick with the shards of a draw. A shard with a call under way is looked at
@@ -127,13 +144,15 @@ func (p *Poller) drawn(ctx context.Context, d *drawn) {
 func (p *Poller) adopt(ctx context.Context, d *drawn, now time.Time) {
 	p.drop()
 	t, nodes := &p.tick, map[string]bool{}
-	t.of, t.empty, t.end = d, true, p.nextEnd(now, d.demand.Tick)
+	if t.of, t.empty, t.end = d, true, d.end; !t.end.After(now) {
+		t.end = p.nextEnd(now, d.demand.Tick)
+	}
 	t.ctx, t.cancel = context.WithCancel(ctx)
 	t.shards = make(map[int]*polled, len(d.shards))
 	for _, at := range d.shards {
 		a := p.busy[at]
 		if a == nil {
-			a = &polled{shard: at, next: now, unseen: p.work.Claimed(at)}
+			a = &polled{shard: at, next: now, unseen: p.work.Claimed(at), other: d.primary(at)}
 		}
 		a.node, a.again = p.nodeOf(ctx, at), a.busy
 		t.shards[at] = a
@@ -141,7 +160,7 @@ func (p *Poller) adopt(ctx context.Context, d *drawn, now time.Time) {
 		p.queue.put(a)
 	}
 	p.work.Keep(ctx, nodes)
-	p.work.Begin(ctx, t.ctx, d.shards, d.placement)
+	p.work.Begin(ctx, t.ctx, d.shards, d.Placement)
 }
 
 // drop ends the tick.

@@ -104,13 +104,12 @@ func New(cfg Config) *Resharder {
 // before a placement was read.
 func (r *Resharder) Known() (p shard.Placement, removed bool) { return r.view.known() }
 
-// Learn notes a placement that a worker read from Redis; the zero value means that Redis
-// has none any more. It ignores a placement that isn't newer than the known one, because
-// most likely it was read before that. Run finds out.
-func (r *Resharder) Learn(p shard.Placement) {
+// Learn notes a placement that a draw read from Redis; the zero value means that Redis has none
+// any more. It ignores a placement that is older than the known one, because most likely it was
+// read before that. Then, and if the topic was removed, it reports that Run must find out.
+func (r *Resharder) Learn(p shard.Placement) (open bool) {
 	if p == (shard.Placement{}) {
-		r.view.learnRemoved()
-		return
+		return r.view.learnRemoved()
 	}
-	r.view.learnPlacement(p)
+	return r.view.learnPlacement(p)
 }

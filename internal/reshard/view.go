@@ -36,13 +36,15 @@ func (v *view) known() (p shard.Placement, removed bool) {
 	return v.placement, v.removed
 }
 
-// learnPlacement notes a placement that is newer than the known one.
-func (v *view) learnPlacement(p shard.Placement) {
+// learnPlacement notes a placement that is newer than the known one. It reports whether p isn't
+// the known one then.
+func (v *view) learnPlacement(p shard.Placement) (differs bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if p.Epoch > v.placement.Epoch {
 		v.replaceKnown(p)
 	}
+	return p != v.placement || v.removed
 }
 
 // relearn takes the placement p, which was read from Redis when the view held known. If p
@@ -78,11 +80,14 @@ func (v *view) replaceKnown(p shard.Placement) {
 	v.changed.Fire()
 }
 
-// learnRemoved notes that Redis has no placement of the topic any more.
-func (v *view) learnRemoved() {
+// learnRemoved notes that Redis has no placement of the topic any more. It reports whether that
+// is news.
+func (v *view) learnRemoved() (news bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	news = !v.removed
 	v.removed = true
+	return news
 }
 
 // wereShown reports whether p was last shown to all of some shards.

@@ -33,16 +33,21 @@ func TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater(t *testing.T) {
 			t.Errorf("%s: told %v, want %v", what, got, want)
 		}
 	}
-	v.learnPlacement(at(5, 4))
-	v.learnPlacement(at(3, 2))
-	v.learnPlacement(at(5, 9))
+	for p, differs := range map[shard.Placement]bool{at(5, 4): false, at(3, 2): true, at(5, 9): true} {
+		v.learnPlacement(at(5, 4))
+		if v.learnPlacement(p) != differs {
+			t.Errorf("%s differs from the known one: want %v", p, differs)
+		}
+	}
 	knows("an old answer, and another of one epoch", at(5, 4), false)
 	v.show(1, at(5, 4))
 	v.learnClean(at(5, 4), []bool{true, false, true, true})
 	if !v.isClean(at(5, 4), 0) || v.isClean(at(5, 4), 1) || v.isClean(at(3, 2), 0) || v.unclean(at(5, 4)) != 1 {
 		t.Error("3 of 4 shards are clean under this placement alone")
 	}
-	v.learnRemoved()
+	if !v.learnRemoved() || v.learnRemoved() || !v.learnPlacement(at(5, 4)) {
+		t.Error("want a removal to be news once, and a placement to differ from none")
+	}
 	v.relearn(at(3, 2), at(3, 2))
 	knows("what was read before the newer one was known", at(5, 4), true)
 	again := v.changed.Next()

@@ -39,8 +39,13 @@ func (t *polling) Demand() (d poll.Demand) {
 	return d
 }
 
-// Drawn implements poll.Work.
-func (t *polling) Drawn(p shard.Placement) { t.resharder.Learn(p) }
+// Drawn implements poll.Work. A draw comes in each tick. So the placement of a topic that is polled
+// needs no other look, unless it differs from the known one.
+func (t *polling) Drawn(p shard.Placement) {
+	if t.resharder.Learn(p) {
+		t.placed.Send()
+	}
+}
 
 // Begin implements poll.Work. It moves misplaced tasks of the shards during the tick.
 func (t *polling) Begin(life, tick context.Context, shards []int, p shard.Placement) {
@@ -79,7 +84,7 @@ func (t *polling) Fails(ctx context.Context, node, operation string, err error) 
 	}
 	t.health.errors(operation)
 	if errors.Is(err, task.ErrUnknownTopic) {
-		t.resharder.Learn(shard.Placement{})
+		t.Drawn(shard.Placement{})
 	} else {
 		t.outages.begin(ctx, t.topic, node, operation, err)
 	}

@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -202,10 +203,27 @@ func TestAShardWhoseClaimHangsHoldsUpNoOther(t *testing.T) {
 	check.Until(t, "all room to be given back", func() bool { return held() == 0 })
 }
 
-// draws reports whether a command is a draw: a script with two keys and one argument,
-// loaded in Redis.
+// TestADrawOfAnotherPlacementIsLookedInto: an older one than the known one, or none. The known one
+// isn't read in addition to the draws.
+func TestADrawOfAnotherPlacementIsLookedInto(t *testing.T) {
+	t.Parallel()
+	orders := newHarness(t).topic
+	known := shard.Placement{Epoch: 5, Shards: 4, Previous: 4, Phase: shard.Stable}
+	orders.polling.Drawn(known)
+	orders.polling.Drawn(known)
+	if len(orders.placed) != 0 {
+		t.Error("the known placement is looked into")
+	}
+	orders.polling.Drawn(shard.Placement{Epoch: 3, Shards: 2, Previous: 2, Phase: shard.Stable})
+	check.Receive(t, "a look at an older placement", orders.placed)
+	orders.polling.Fails(t.Context(), "", "draw", task.ErrUnknownTopic)
+	check.Receive(t, "a look at a topic without a placement", orders.placed)
+}
+
+// draws reports whether a command is a draw that Redis carried out: a script whose first key
+// counts tickets.
 func draws(cmd redis.Cmder) bool {
-	return cmd.Name() == "evalsha" && len(cmd.Args()) == 6 && cmd.Err() == nil
+	return cmd.Name() == "evalsha" && strings.Contains(fmt.Sprint(cmd.Args()[3]), ":ticket:") && cmd.Err() == nil
 }
 
 // TestADrawWhoseReplyWasLostLeavesNoShardAlone: the next draws name its shards, too.

@@ -32,10 +32,9 @@ const (
 	// A sleeping topic wakes aheadTicks ticks, and at least aheadLeast, before a task is due.
 	aheadTicks = 3
 	aheadLeast = 2 * time.Second
-	// sleepingPace is how often the placement of a sleeping topic is read.
-	sleepingPace = 30 * time.Second
-	// awakePace is the same of a topic that is awake. It also reads it with each draw.
-	awakePace = 5 * time.Second
+	// stablePace is how often the placement of a topic is read. One that is awake also reads it
+	// with each draw.
+	stablePace = 30 * time.Second
 	// sleepTimeout bounds the calls of one look.
 	sleepTimeout = 4 * time.Second
 )
@@ -189,14 +188,10 @@ func (t *topic) wakeIfDue() {
 
 // pace returns how often the topic's placement is read, if no message says that it changed.
 func (t *topic) pace() time.Duration {
-	p, _ := t.resharder.Known()
-	switch {
-	case p.Epoch == 0 || p.Phase != shard.Stable:
-		return reshard.Interval
-	case t.asleep():
-		return sleepingPace
+	if p, _ := t.resharder.Known(); p.Epoch > 0 && p.Phase == shard.Stable {
+		return stablePace
 	}
-	return awakePace
+	return reshard.Interval
 }
 
 // soon reports whether a topic with a task that is due then must be awake.

@@ -146,15 +146,14 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			map[int][]any{0: {""}, 1: number, 2: number}, false},
 		"rate": {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive,
 			1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
-		"draw": {[]string{c.ticketKey(), c.placementKey()}, []any{"1"},
-			map[int][]any{0: append([]any{"4097"}, positive...)}, false},
-		"attention": {[]string{c.Shard(0).due()}, []any{}, nil, false},
+		"draw": {[]string{c.ticketKey(), c.placementKey(), c.drawnKey()}, []any{"1", "me", "1000"},
+			map[int][]any{0: append([]any{"4097"}, positive...), 1: {""}, 2: append([]any{"3600001"}, positive...)}, false},
 	}
 }
 
 func TestACallWithAWrongArgumentChangesNothing(t *testing.T) {
 	t.Parallel()
-	covered := []string{"read", "stats", "events"} // they write nothing
+	covered := []string{"read", "stats", "events", "attention"} // they write nothing
 	for name := range acceptedCalls(sandboxWithTasks(t)) {
 		covered = append(covered, name)
 		t.Run(name, func(t *testing.T) {

@@ -153,49 +153,6 @@ func (s Shard) claimed(reply *luascript.Values) (Batch, error) {
 	return b, nil
 }
 
-// Attention is when a shard needs attention next.
-type Attention struct {
-	// Now is Redis's clock at the look, to the microsecond.
-	Now time.Time
-	// Next is when a task there is due, or may be claimed again. It may lie in the past.
-	// Zero: not before a task is put there.
-	Next time.Time
-	// Err is why the shard could not be looked at.
-	Err error
-}
-
-// Attention looks at shards in one round trip and leases nothing. The results are in the
-// order of the shards.
-func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
-	return t.looked(shards, t.store.scripts.RunAll(ctx, t.looks(shards)))
-}
-
-func (t *Topic) looks(shards []int) []luascript.Call {
-	calls := make([]luascript.Call, len(shards))
-	for i, at := range shards {
-		calls[i] = luascript.Call{Script: "attention", Keys: []string{t.Shard(at).due()}}
-	}
-	return calls
-}
-
-// looked reads the answers to looks.
-func (t *Topic) looked(shards []int, answers []luascript.Reply) []Attention {
-	all := make([]Attention, len(shards))
-	for i, reply := range answers {
-		l := reply.Values()
-		now, next := l.Int(), l.Int()
-		if err := l.Err(); err != nil {
-			all[i].Err = fmt.Errorf("look at shard %d of topic %s: %w", shards[i], t.name, err)
-			continue
-		}
-		all[i].Now = time.UnixMicro(now)
-		if next >= 0 {
-			all[i].Next = time.UnixMilli(next)
-		}
-	}
-	return all
-}
-
 // Lease names one leased task.
 type Lease struct {
 	ID     string

@@ -87,15 +87,34 @@ func TestAttentionOfSeveralShards(t *testing.T) {
 	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(3).due(), redis.Z{Score: 3000, Member: "a"}).Err())
 	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(1).due(), redis.Z{Score: 1000, Member: "a"}).Err())
 	check.OK(c.t, c.rdb.Set(c.t.Context(), c.Shard(2).due(), "in the way", 0).Err())
-	all := c.Attention(c.t.Context(), 3, 2, 1, 0)
-	check.Equal(t, "results", len(all), 4)
-	check.Equal(t, "shard 3", all[0].Next.UnixMilli(), 3000)
-	if !Definite(all[1].Err) || !strings.Contains(all[1].Err.Error(), "shard 2") {
-		t.Errorf("a key of the wrong type: %v", all[1].Err)
+	convoy := c.store.NewConvoy()
+	together := make(chan []Attention, 1)
+	convoy.Look(c.Topic, "", []int{3, 2, 1, 0}, func(all []Attention) { together <- all })
+	for _, all := range [][]Attention{c.Attention(c.t.Context(), 3, 2, 1, 0), check.Receive(t, "a look", together)} {
+		check.Equal(t, "results", len(all), 4)
+		check.Equal(t, "shard 3", all[0].Next.UnixMilli(), 3000)
+		if !Definite(all[1].Err) || !strings.Contains(all[1].Err.Error(), "shard 2") {
+			t.Errorf("a key of the wrong type: %v", all[1].Err)
+		}
+		check.Equal(t, "shard 1", all[2].Next.UnixMilli(), 1000)
+		check.Equal(t, "shard 0", all[3].Next.IsZero(), true)
+		check.OK(c.t, errors.Join(all[0].Err, all[2].Err, all[3].Err))
 	}
-	check.Equal(t, "shard 1", all[2].Next.UnixMilli(), 1000)
-	check.Equal(t, "shard 0", all[3].Next.IsZero(), true)
-	check.OK(c.t, errors.Join(all[0].Err, all[2].Err, all[3].Err))
+	convoy.Wait()
+}
+
+// TestAttentionOfManyShards: more than a call looks at.
+func TestAttentionOfManyShards(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2*mostLooks+2)
+	shards := upTo(c.p.Shards)
+	for _, at := range shards {
+		check.OK(t, c.rdb.ZAdd(t.Context(), c.Shard(at).due(), redis.Z{Score: float64(at), Member: "a"}).Err())
+	}
+	for at, a := range c.Attention(t.Context(), shards...) {
+		check.OK(t, a.Err)
+		check.Equal(t, "due time", a.Next.UnixMilli(), int64(at))
+	}
 }
 
 func TestClaimBringsTheWholeTask(t *testing.T) {

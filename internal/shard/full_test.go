@@ -50,9 +50,9 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 			t.Fatalf("there is room again: %v", err)
 		}
 	}
-	_, drawn, err := c.Draw(c.t.Context(), 1)
+	drawn, err := c.Draw(c.t.Context(), Draw{Instance: "here", N: 1})
 	check.OK(c.t, err)
-	check.Equal(t, "placement", drawn, c.p)
+	check.Equal(t, "placement", drawn.Placement, c.p)
 	check.OK(c.t, c.Attention(c.t.Context(), 0)[0].Err)
 	b := c.claimIDs("a", "b", "c", "d")
 	stillFull()

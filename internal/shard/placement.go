@@ -124,33 +124,6 @@ func (t *Topic) Placement(ctx context.Context) (Placement, error) {
 	return t.placementFrom(t.store.Client(ctx).HGet(ctx, t.placementKey(), "value").Result())
 }
 
-// Draw takes the next n tickets of the topic, 1 to MaxShards, and reads the placement,
-// with the errors of Topic.Placement. It returns the first ticket; the others follow it.
-// If the answer is lost nobody has these tickets, and their shards come again one round
-// later.
-func (t *Topic) Draw(ctx context.Context, n int) (first int64, p Placement, err error) {
-	return t.drawn(n, t.store.scripts.Run(ctx, t.drawCall(n)))
-}
-
-func (t *Topic) drawCall(n int) luascript.Call {
-	return luascript.Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey()}, Args: []any{n}}
-}
-
-// drawn reads the answer to a draw of n tickets.
-func (t *Topic) drawn(n int, answer luascript.Reply) (first int64, p Placement, err error) {
-	reply := answer.Values()
-	last := reply.Int()
-	text, there := reply.TextIf()
-	if err := reply.Err(); err != nil {
-		return 0, p, err
-	}
-	if !there {
-		err = redis.Nil
-	}
-	p, err = t.placementFrom(text, err)
-	return last - int64(n) + 1, p, err
-}
-
 func (t *Topic) placementFrom(text string, err error) (Placement, error) {
 	if errors.Is(err, redis.Nil) {
 		return Placement{}, unknownTopic(t.name)

@@ -457,6 +457,42 @@ func TestTwoPlacementsOfOneEpochAreTold(t *testing.T) {
 	check.Equal(t, "placement", c.placed(), other)
 }
 
+// TestADrawTellsWhatOthersPoll, as long as they do.
+func TestADrawTellsWhatOthersPoll(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 4)
+	draw := func(instance string, n int, stay time.Duration) []Tickets {
+		t.Helper()
+		drawn, err := c.Draw(t.Context(), Draw{Instance: instance, N: n, Stay: stay})
+		check.OK(t, err)
+		for i, other := range drawn.Others {
+			if left := other.Until.Sub(drawn.Now); left <= 0 || left > time.Hour {
+				t.Errorf("%+v are polled for %s", other, left)
+			}
+			drawn.Others[i].Until = time.Time{}
+		}
+		return drawn.Others
+	}
+	draw("gone", 2, time.Millisecond)
+	draw("a", 3, time.Hour)
+	check.Until(t, "the end of the first", func() bool {
+		return slices.Equal(draw("b", 1, time.Hour), []Tickets{{First: 3, N: 3}})
+	})
+	draw("b", 2, time.Hour)
+	next, err := c.rdb.Get(t.Context(), c.ticketKey()).Int64()
+	check.OK(t, err)
+	next++
+	check.Equal(t, "others", fmt.Sprint(draw("a", 1, time.Hour)), fmt.Sprint([]Tickets{{First: next - 2, N: 2}}))
+	check.Equal(t, "others", fmt.Sprint(draw("c", 1, time.Hour)),
+		fmt.Sprint([]Tickets{{First: next, N: 1}, {First: next - 2, N: 2}}))
+	// Redis's clock was set back.
+	check.OK(t, c.rdb.Set(t.Context(), c.drawnKey(), "1 4 99999999999999 1000 d", 0).Err())
+	check.Equal(t, "others", len(draw("a", 1, time.Hour)), 0)
+	if left := c.rdb.PTTL(t.Context(), c.drawnKey()).Val(); left <= 0 || left > time.Hour {
+		t.Errorf("the key lasts %s", left)
+	}
+}
+
 // TestTicketsFollowEachOther: however many are drawn at a time, none is drawn twice and
 // none is left out.
 func TestTicketsFollowEachOther(t *testing.T) {
@@ -464,10 +500,10 @@ func TestTicketsFollowEachOther(t *testing.T) {
 	c := newSandbox(t, 4)
 	next := int64(1)
 	for _, n := range []int{1, 66, 1, 3, MaxShards} {
-		first, p, err := c.Draw(c.t.Context(), n)
+		drawn, err := c.Draw(c.t.Context(), Draw{Instance: "here", N: n})
 		check.OK(c.t, err)
-		check.Equal(t, "first ticket", first, next)
-		check.Equal(t, "placement", p, c.p)
+		check.Equal(t, "first ticket", drawn.First, next)
+		check.Equal(t, "placement", drawn.Placement, c.p)
 		next += int64(n)
 	}
 }

@@ -144,7 +144,7 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		more := Placement{p.Epoch + 1, 8, 4, Migrating}
 		_, changed := orders.change(t.Context(), p, more)
 		_, cleaned := orders.MarkClean(t.Context(), p, 0)
-		_, _, drawn := orders.Draw(t.Context(), 1)
+		_, drawn := orders.Draw(t.Context(), Draw{Instance: "here", N: 1})
 		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
 		_, fenced := bills.Shard(0).Fence(t.Context(), p)
 		_, described := store.Registry().Describe(t.Context(), "nobody", []byte("{}"))

@@ -50,7 +50,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 			_, err := s.Pass(c.t.Context(), c.p)
 			return err
 		},
-		"draw":           func() error { _, _, err := c.Draw(c.t.Context(), 1); return err },
+		"draw":           func() error { _, err := c.Draw(c.t.Context(), Draw{Instance: "here", N: 1}); return err },
 		"begin_term":     func() error { _, _, err := c.BeginTerm(c.t.Context()); return err },
 		"raise_term":     func() error { return c.RaiseTerm(c.t.Context(), 1, c.p) },
 		"cas_placement":  func() error { _, err := c.change(c.t.Context(), c.p, c.p); return err },

@@ -199,6 +199,9 @@ func (t *Topic) changes() string { return t.topicKey("wake") }
 
 func (t *Topic) ticketKey() string { return t.topicKey("ticket") }
 
+// drawnKey names who drew which tickets.
+func (t *Topic) drawnKey() string { return t.topicKey("drawn") }
+
 func (t *Topic) placementKey() string { return t.topicKey("placement") }
 
 // sweepKey names the lease of the scanner that sweeps the index of groups.

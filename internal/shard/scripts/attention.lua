@@ -1,8 +1,10 @@
 #!lua flags=no-writes
 -- uses: args clock attention
--- Looks when a shard needs attention next, and leases nothing.
--- KEYS  due
--- Returns {now (µs), next (ms; -1: never)}.
+-- Looks when shards need attention next, and leases nothing.
+-- KEYS  due of each shard
+-- Returns {now (µs), for each shard: next (ms; -1: never)}.
 -- Executed twice: the same, nothing is written.
-expect(1, 0)
-return {now_us, attention(KEYS[1])}
+expect(#KEYS, 0)
+local answer = {now_us}
+for i, due in ipairs(KEYS) do answer[i + 1] = attention(due) end
+return answer

@@ -1,14 +1,32 @@
 #!lua flags=allow-oom
--- uses: args
+-- uses: args rights clock
 -- Draws the next tickets of a topic, one after the other, and reads its placement. It
 -- works in a full Redis too: stored tasks must be delivered, or there would never be
--- room again.
--- KEYS  ticket, placement
--- ARGV  how many
--- Returns {the last ticket, placement; false if there is none}.
+-- room again. A key without promises keeps who drew which tickets, so that of several
+-- scanners that poll a shard only one claims.
+-- KEYS  ticket, placement, drawn
+-- ARGV  how many, instance, stay (ms: how long the tickets' shards are polled)
+-- Returns {the last ticket, placement; false if there is none, now (µs), first, count,
+--       until (ms), first, count, until, ...}: what other scanners drew and still poll.
 -- Executed twice: the tickets drawn first are skipped, and their shards are polled one
 --       draw later.
-expect(2, 1)
-local tickets = whole('tickets', ARGV[1], 1, 4096)
-local placement = redis.call('HGET', KEYS[2], 'value')
-return {redis.call('INCRBY', KEYS[1], tickets), placement}
+expect(3, 3)
+local tickets, stay = whole('tickets', ARGV[1], 1, 4096), whole('stay', ARGV[3], 1, 3600000)
+sized('instance', ARGV[2], 1, 255)
+may(KEYS[3], 'GET', 'SET')
+local placement, before = redis.call('HGET', KEYS[2], 'value'), redis.call('GET', KEYS[3])
+local last = redis.call('INCRBY', KEYS[1], tickets)
+local answer, lasts = {last, placement, now_us}, stay
+local drawn = {string.format('%.0f %d %.0f %d %s', last - tickets + 1, tickets, now, stay, ARGV[2])}
+for line in string.gmatch(before or '', '[^\n]+') do
+  local first, count, from, stays, instance = string.match(line, '^(-?%d+) (%d+) (%d+) (%d+) (.+)$')
+  local left = from and from + stays - now or 0
+  if left > 0 and left <= tonumber(stays) and instance ~= ARGV[2] then
+    drawn[#drawn + 1], lasts = line, math.max(lasts, left)
+    answer[#answer + 1] = tonumber(first)
+    answer[#answer + 1] = tonumber(count)
+    answer[#answer + 1] = now + left
+  end
+end
+redis.call('SET', KEYS[3], table.concat(drawn, '\n'), 'PX', string.format('%.0f', lasts))
+return answer
