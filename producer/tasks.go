@@ -152,16 +152,14 @@ func (c *Client) Topics(ctx context.Context) ([]string, error) {
 // the right to ZSCAN, as in deploy/redis/producer.acl.
 func (c *Client) IDs(ctx context.Context, topic, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		err := task.CheckTopic(topic)
-		ended := false
-		if err == nil {
-			err = c.store.Topic(topic).EachID(ctx, prefix, func(id string) bool {
-				ended = !yield(id, nil)
-				return !ended
-			})
-		}
-		if err != nil && !ended {
+		if err := task.CheckTopic(topic); err != nil {
 			yield("", err)
+			return
+		}
+		for s, err := range c.store.Topic(topic).Listing(shard.Wanted{Prefix: prefix, IDs: true}).All(ctx) {
+			if !yield(s.ID, err) {
+				return
+			}
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (f ParkedFilter) matching(page []shard.Record) []shard.Record {
 	return slices.DeleteFunc(page, func(r shard.Record) bool { return !f.matches(r) })
 }
 
-// parkedPage is how many parked tasks are read at once at most.
+// parkedPage is how many parked tasks a call changes at most.
 const parkedPage = 500
 
 // Each calls yield with every selected task until yield returns false. It skips shards
@@ -263,11 +263,15 @@ func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(
 	err error)) error {
 	failed := map[int]error{}
 	for _, at := range placement.InOrder() {
-		cursor := p.Topic.Shard(at).ParkedCursor()
+		list := p.Topic.Shard(at).Parked()
 		for {
-			page, err := cursor.Next(ctx, parkedPage)
-			if len(page) == 0 && err == nil {
+			tasks, err := list.Next(ctx)
+			if len(tasks) == 0 && err == nil {
 				break
+			}
+			page := make([]shard.Record, len(tasks))
+			for i, t := range tasks {
+				page[i] = t.Record
 			}
 			more := true
 			if err == nil {

@@ -242,7 +242,7 @@ func (p Target) parkedReason(ctx context.Context, t admin.TopicStatus) string {
 		if s.Parked == 0 {
 			continue
 		}
-		page, err := p.Store.Topic(t.Topic).Shard(s.Shard).Parked(ctx, 0, 1)
+		page, err := p.Store.Topic(t.Topic).Shard(s.Shard).Parked().Next(ctx)
 		if err == nil && len(page) > 0 {
 			return page[0].Reason
 		}

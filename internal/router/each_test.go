@@ -29,9 +29,9 @@ func (c *sandbox) move(id string) {
 	check.Equal(c.t, "settled", n, 1)
 }
 
-// TestEachIDIsMetOnce yields thousands of IDs in several shards, each once, while the
+// TestIDsAreListedOnce lists thousands of IDs in several shards, each once, while the
 // shard count changes. Some prefixes have pattern characters.
-func TestEachIDIsMetOnce(t *testing.T) {
+func TestIDsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 3)
 	const prefix = `a*?[x]^\-`
@@ -47,8 +47,12 @@ func TestEachIDIsMetOnce(t *testing.T) {
 		}
 	}
 	met := map[string]int{}
-	check.OK(c.t, c.EachID(c.t.Context(), prefix, func(id string) bool {
-		if met[id]++; len(met) == n/2 {
+	listing, begun := c.Listing(shard.Wanted{Prefix: prefix, IDs: true}), false
+	for s, err := range listing.All(c.t.Context()) {
+		check.OK(c.t, err)
+		met[s.ID]++
+		if !begun && len(met) == n/2 {
+			begun = true
 			c.begin(7)
 			for at := range 3 {
 				_, err := c.Shard(at).Fence(c.t.Context(), c.p)
@@ -60,8 +64,7 @@ func TestEachIDIsMetOnce(t *testing.T) {
 				}
 			}
 		}
-		return true
-	}))
+	}
 	if len(met) != n {
 		t.Errorf("met %d of %d", len(met), n)
 	}
@@ -70,10 +73,8 @@ func TestEachIDIsMetOnce(t *testing.T) {
 			t.Fatalf("met %q %d times", id, times)
 		}
 	}
-	some := 0
-	check.OK(c.t, c.EachID(c.t.Context(), "", func(string) bool { some++; return some < 10 }))
-	check.Equal(t, "ended after", some, 10)
-	if err := c.Store().Topic("bills").EachID(c.t.Context(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
+	unknown := c.Store().Topic("bills").Listing(shard.Wanted{IDs: true})
+	if _, err := unknown.Next(c.t.Context()); !errors.Is(err, task.ErrUnknownTopic) {
 		t.Errorf("unknown topic: %v", err)
 	}
 }

@@ -59,12 +59,12 @@ func TestMessagesOfTheIntakeFromRedisToTheQueue(t *testing.T) {
 	for _, r := range router.New(l.store).Topic("orders").Schedule(t.Context(), entries) {
 		check.OK(l.t, r.Err)
 	}
-	parked := func() (all []shard.Record) {
+	parked := func() (all []shard.Stored) {
 		t.Helper()
 		p, err := l.topic("orders").Placement(t.Context())
 		check.OK(l.t, err)
 		for at := range p.Scanned() {
-			page, err := l.topic("orders").Shard(at).ParkedCursor().Next(t.Context(), n)
+			page, err := l.topic("orders").Shard(at).Parked().Next(t.Context())
 			check.OK(l.t, err)
 			all = append(all, page...)
 		}

@@ -93,7 +93,7 @@ func TestEveryStepKeepsAMessageOfAMQP(t *testing.T) {
 	c.isAMQP(b.Tasks[0].Task)
 	c.release(Release{Lease: leases(b)[0], Park: true, Attempted: true, Reason: "last"})
 	c.isAMQP(c.in("a", task.Parked).Task)
-	page, err := c.Shard(0).ParkedCursor().Next(c.t.Context(), 10)
+	page, err := c.Shard(0).Parked().Next(c.t.Context())
 	check.OK(c.t, err)
 	check.Equal(t, "parked", len(page), 1)
 	check.Equal(t, "routing key of the list", page[0].AMQP.RoutingKey, "order.due")

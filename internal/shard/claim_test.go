@@ -386,7 +386,7 @@ func TestAMemberWithoutARecordIsParked(t *testing.T) {
 	stats, err := c.Stats(c.t.Context(), 1)
 	check.OK(c.t, err)
 	check.Equal(t, "parked", stats[0].Parked, 2)
-	parked, err := c.Shard(0).Parked(c.t.Context(), 0, 10)
+	parked, err := c.Shard(0).Parked().Next(c.t.Context())
 	check.OK(c.t, err)
 	check.Equal(t, "listed", len(parked), 2)
 	if parked[0].Reason == "" {

@@ -353,8 +353,9 @@ func TestParkedTasksAreListedInPages(t *testing.T) {
 	}
 	c.put(task.Now(), "waiting")
 	var ids []string
-	for offset := int64(0); ; offset += 2 {
-		page, err := c.Shard(0).Parked(c.t.Context(), offset, 2)
+	list := c.Shard(0).Parked()
+	for list.tasks = 2; ; {
+		page, err := list.Next(c.t.Context())
 		check.OK(c.t, err)
 		if len(page) == 0 {
 			break

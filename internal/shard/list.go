@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,7 +60,10 @@ type List struct {
 	begun  bool
 	over   bool
 	tasks  int64 // limit of a page
-	part   part
+	// bounded: the first call finds out the last task, end.
+	bounded bool
+	end     string
+	part    part
 	// messages: records are read as with partMeta. See ReadMessages.
 	messages bool
 }
@@ -88,6 +92,13 @@ func scoreText(score float64) string { return strconv.FormatFloat(score, 'g', -1
 // means the end. A task whose record can't be read has an Err. A task that is exported to
 // a mover has its state from before.
 func (l *List) Next(ctx context.Context) ([]Stored, error) {
+	if l.bounded && !l.begun {
+		end, there, err := l.shard.lastParked(ctx)
+		if err != nil {
+			return nil, err
+		}
+		l.end, l.over = end, !there
+	}
 	for !l.over {
 		tasks, err := l.page(ctx)
 		if err != nil || len(tasks) > 0 {
@@ -126,6 +137,9 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 		return nil, fmt.Errorf("list tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
 	l.over, l.begun, l.from, l.last = more != 1, true, from, last
+	if past := slices.IndexFunc(tasks, func(t Stored) bool { return t.ID > l.end }); l.bounded && past >= 0 {
+		l.over, tasks = true, tasks[:past]
+	}
 	return tasks, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"strings"
 	"time"
 
@@ -20,9 +21,14 @@ type Wanted struct {
 	// From and To bound the due time, both included; zero means no bound. For a waiting
 	// task the time of its next attempt counts, for others Record.Due.
 	From, To time.Time
-	// NoPayloads leaves out the payloads.
-	NoPayloads bool
+	// NoPayloads leaves out the payloads. IDs leaves out all but the IDs; it goes with neither a
+	// state nor a due window.
+	NoPayloads, IDs bool
 }
+
+// scanned is the number of IDs that one step of a scan reads: less than a millisecond of
+// Redis.
+const scanned = 500
 
 // Listing pages through the tasks of a topic, shard by shard in the order in which tasks
 // may move. If the placement changed meanwhile, it visits the shards again. It returns no
@@ -76,6 +82,27 @@ func (l *Listing) Next(ctx context.Context) ([]Stored, error) {
 	}
 }
 
+// All yields all tasks of Next. An error of Next is the last that it yields.
+func (l *Listing) All(ctx context.Context) iter.Seq2[Stored, error] {
+	return func(yield func(Stored, error) bool) {
+		for {
+			page, err := l.Next(ctx)
+			if err != nil {
+				yield(Stored{}, err)
+				return
+			}
+			for _, s := range page {
+				if !yield(s, nil) {
+					return
+				}
+			}
+			if len(page) == 0 {
+				return
+			}
+		}
+	}
+}
+
 // nextShard continues with the next shard. After the last it starts again if the
 // placement changed, and returns false otherwise.
 func (l *Listing) nextShard(ctx context.Context) (more bool, err error) {
@@ -100,7 +127,7 @@ func (l *Listing) pagesOf(s Shard) (pages []pager) {
 		part = partMeta
 	}
 	if l.wanted.State == "" && !l.wanted.dated() {
-		return []pager{&scan{shard: s, pattern: literal(l.wanted.Prefix) + "*", part: part}}
+		return []pager{&scan{shard: s, pattern: literal(l.wanted.Prefix) + "*", part: part, ids: l.wanted.IDs}}
 	}
 	for _, span := range l.wanted.spans() {
 		list := s.List(span, l.wanted.Prefix)
@@ -159,16 +186,17 @@ type scan struct {
 	shard   Shard
 	pattern string
 	part    part
+	ids     bool // nothing is read
 	cursor  uint64
 	begun   bool
-	ids     []string // scanned, but not read yet
+	found   []string // scanned, but not read yet
 }
 
 // Next implements pager. It leaves out tasks that were removed or moved after the scan
 // found them.
 func (s *scan) Next(ctx context.Context) ([]Stored, error) {
 	for {
-		if len(s.ids) == 0 {
+		if len(s.found) == 0 {
 			if s.begun && s.cursor == 0 {
 				return nil, nil
 			}
@@ -187,23 +215,42 @@ func (s *scan) Next(ctx context.Context) ([]Stored, error) {
 func (s *scan) scan(ctx context.Context) error {
 	ids, cursor, err := s.shard.scan(ctx, s.cursor, s.pattern, scanned)
 	if err == nil {
-		s.ids, s.cursor, s.begun = ids, cursor, true
+		s.found, s.cursor, s.begun = ids, cursor, true
 	}
 	return err
 }
 
 func (s *scan) read(ctx context.Context) ([]Stored, error) {
-	t, ids := s.shard.topic, s.ids[:min(len(s.ids), listTasks)]
+	var page []Stored
+	if s.ids {
+		for _, id := range s.found {
+			page = append(page, Stored{Record: Record{Task: task.Task{Topic: s.shard.topic.name, ID: id}}})
+		}
+		s.found = nil
+		return page, nil
+	}
+	t, ids := s.shard.topic, s.found[:min(len(s.found), listTasks)]
 	fetched := t.fetch(ctx, "", s.part, []Names{{s.shard.n, ids}})[0]
 	if fetched.Err != nil {
 		return nil, fmt.Errorf("list tasks of shard %d of topic %s: %w", s.shard.n, t.name, fetched.Err)
 	}
-	s.ids = s.ids[len(fetched.Tasks):]
-	var page []Stored
+	s.found = s.found[len(fetched.Tasks):]
 	for _, read := range fetched.Tasks {
 		if read != nil {
 			page = append(page, *read)
 		}
 	}
 	return page, nil
+}
+
+// literal returns a pattern of Redis that matches text only.
+func literal(text string) string {
+	var pattern strings.Builder
+	for _, b := range []byte(text) {
+		if strings.IndexByte(`*?[]^\`, b) >= 0 {
+			pattern.WriteByte('\\')
+		}
+		pattern.WriteByte(b)
+	}
+	return pattern.String()
 }

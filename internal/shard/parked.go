@@ -12,24 +12,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Parked returns up to count parked tasks of a shard, without payloads, in the order of
-// the bytes of their IDs. It skips the first offset tasks, but has to read them too.
-func (s Shard) Parked(ctx context.Context, offset, count int64) ([]Record, error) {
-	var all []Record
-	cursor := s.ParkedCursor()
-	for most := offset + count; int64(len(all)) < most; {
-		page, err := cursor.Next(ctx, most-int64(len(all)))
-		if err != nil {
-			return nil, err
-		}
-		if len(page) == 0 {
-			break
-		}
-		all = append(all, page...)
-	}
-	return all[min(offset, int64(len(all))):], nil
-}
-
 // ParkedTask reads one parked task of a shard. there is false if the task isn't parked
 // there.
 func (s Shard) ParkedTask(ctx context.Context, id string) (r Record, there bool, err error) {
@@ -60,59 +42,28 @@ func (s Shard) isParked(ctx context.Context, id string) (bool, error) {
 	return err == nil && math.IsInf(score, 1), wrapIf(err, "read parked task of shard %d of topic %s", s.n, s.topic.name)
 }
 
-// ParkedCursor pages once through the tasks of a shard that are parked at its first call,
-// in the order of the bytes of their IDs. Redis keeps tasks with the same score in this
-// order. Meanwhile tasks may be parked and removed, also visited ones: the cursor still
-// visits each task that stays, and none twice. It keeps one page in memory, without
-// payloads.
-type ParkedCursor struct {
-	list *List
-	end  *string // the last parked task at the first call
-}
-
-// ParkedCursor returns a cursor at the start of a shard's parked tasks.
-func (s Shard) ParkedCursor() *ParkedCursor {
+// Parked returns a List of the tasks of a shard that are parked at its first call, without
+// payloads, in the order of the bytes of their IDs. Redis keeps tasks with the same score in this
+// order. Meanwhile tasks may be parked and removed, also visited ones: the list still has each
+// task that stays, and none twice.
+func (s Shard) Parked() *List {
 	l := s.List(SpanOf(task.Parked), "")
-	l.part = partMeta
-	return &ParkedCursor{list: l}
+	l.part, l.bounded = partMeta, true
+	return l
 }
 
-// Next returns up to count tasks that it hasn't returned before, or fewer if their
-// records are large. No tasks means the end.
-func (c *ParkedCursor) Next(ctx context.Context, count int64) ([]Record, error) {
-	if c.end == nil {
-		if err := c.setOut(ctx); err != nil || c.end == nil {
-			return nil, err
-		}
-	}
-	c.list.tasks = count
-	tasks, err := c.list.Next(ctx)
+// lastParked returns the ID of a shard's last parked task; false: none is parked.
+func (s Shard) lastParked(ctx context.Context) (id string, there bool, err error) {
+	inf := scoreText(math.Inf(1))
+	last, err := s.topic.store.Client(ctx).ZRevRangeByScore(ctx, s.due(), &redis.ZRangeBy{Min: inf, Max: inf, Count: 1}).
+		Result()
 	if err != nil {
-		return nil, err
+		return "", false, fmt.Errorf("list parked tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
-	records := make([]Record, 0, len(tasks))
-	for _, t := range tasks {
-		if t.ID > *c.end {
-			c.list.over = true
-			break
-		}
-		records = append(records, t.Record)
+	if len(last) == 0 {
+		return "", false, nil
 	}
-	return records, nil
-}
-
-// setOut sets c.end to the last parked task; it stays nil if none is parked.
-func (c *ParkedCursor) setOut(ctx context.Context) error {
-	s, inf := c.list.shard, scoreText(math.Inf(1))
-	first := &redis.ZRangeBy{Min: inf, Max: inf, Count: 1}
-	last, err := s.topic.store.Client(ctx).ZRevRangeByScore(ctx, s.due(), first).Result()
-	if err != nil {
-		return fmt.Errorf("list parked tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)
-	}
-	if len(last) > 0 {
-		c.end = &last[0]
-	}
-	return nil
+	return last[0], true, nil
 }
 
 // Replay makes parked tasks of a shard due now. It returns how many of ids were parked.

@@ -54,9 +54,9 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 	}
 	largest := 0
 	faults.After(c.rdb, func(r faults.Request) { largest = max(largest, bytesOf(r.Commands[0])) })
-	cursor, seen := c.Shard(0).ParkedCursor(), 0
+	list, seen := c.Shard(0).Parked(), 0
 	for {
-		page, err := cursor.Next(c.t.Context(), 500)
+		page, err := list.Next(c.t.Context())
 		check.OK(c.t, err)
 		if len(page) == 0 {
 			break
@@ -102,7 +102,7 @@ func TestAListedRecordSaysWhatIsWrongWithItsBody(t *testing.T) {
 		c.plant(id, good[:at]+body, 1)
 		_, want := DecodeRecord("orders", id, good[:at]+body)
 		c.setAside(id)
-		page, err := c.Shard(0).Parked(c.t.Context(), 0, 10)
+		page, err := c.Shard(0).Parked().Next(c.t.Context())
 		check.OK(c.t, err)
 		for _, r := range page {
 			if r.ID == id && (r.Err == nil) != (want == nil) || r.ID == id && want != nil && r.Err.Error() != want.Error() {

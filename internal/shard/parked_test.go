@@ -29,10 +29,9 @@ func (c *sandbox) takeAway(ids ...string) {
 	}
 }
 
-// TestACursorVisitsWhatIsParkedOnce: tasks are parked, parked again and removed between
-// pages. The cursor still visits each task once, in order, that was parked at its start
-// and stays.
-func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
+// TestAListVisitsWhatIsParkedOnce: tasks are parked, parked again and removed between
+// pages. The list still has each task once, in order, that was parked at its start and stays.
+func TestAListVisitsWhatIsParkedOnce(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	name := rapid.Custom(func(r *rapid.T) string { return fmt.Sprintf("%02d", rapid.IntRange(0, 60).Draw(r, "id")) })
@@ -41,10 +40,11 @@ func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 		check.OK(c.t, c.rdb.Del(c.t.Context(), c.Shard(0).due()).Err())
 		stay := names.Draw(r, "parked")
 		c.setAside(stay...)
-		cursor := c.Shard(0).ParkedCursor()
+		list := c.Shard(0).Parked()
 		var visited []string
 		for {
-			page, err := cursor.Next(c.t.Context(), int64(rapid.IntRange(1, 5).Draw(r, "page")))
+			list.tasks = int64(rapid.IntRange(1, 5).Draw(r, "page"))
+			page, err := list.Next(c.t.Context())
 			check.OK(c.t, err)
 			if len(page) == 0 {
 				break
@@ -71,9 +71,9 @@ func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 	})
 }
 
-// TestACursorIsOverThoughAllIsParkedAgain: the cursor needs few requests for each page,
+// TestAListIsOverThoughAllIsParkedAgain: the list needs few requests for each page,
 // even if visited tasks come before the next page.
-func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
+func TestAListIsOverThoughAllIsParkedAgain(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	const n, page = 3000, 10
@@ -84,10 +84,11 @@ func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
 	check.OK(c.t, c.rdb.ZAdd(c.t.Context(), c.Shard(0).due(), members...).Err())
 	sent := 0
 	faults.Before(c.rdb, func(faults.Request) { sent++ })
-	cursor := c.Shard(0).ParkedCursor()
+	list := c.Shard(0).Parked()
+	list.tasks = page
 	visited := 0
 	for {
-		records, err := cursor.Next(c.t.Context(), page)
+		records, err := list.Next(c.t.Context())
 		check.OK(c.t, err)
 		if len(records) == 0 {
 			break

@@ -87,11 +87,8 @@ func (s *Store) Topics(ctx context.Context) ([]string, error) {
 // Known reports whether the topic is in the list of known topics: it was served once, and
 // no removal has completed since.
 func (t *Topic) Known(ctx context.Context) (bool, error) {
-	names, err := t.store.Client(ctx).SMembers(ctx, t.store.topicsKey()).Result()
-	if err != nil {
-		return false, fmt.Errorf("list topics: %w", err)
-	}
-	return slices.Contains(names, t.name), nil
+	names, err := t.store.Topics(ctx)
+	return slices.Contains(names, t.name), err
 }
 
 // Meant adds a suggestion to a task.ErrUnknownTopic: the known topic with a similar name,

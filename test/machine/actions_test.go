@@ -256,7 +256,7 @@ func (m *machine) replay(t *rapid.T) {
 }
 
 func (m *machine) replayIn(at int) {
-	parked, err := m.topic.Shard(at).Parked(m.ctx, 0, 100)
+	parked, err := m.topic.Shard(at).Parked().Next(m.ctx)
 	m.must(err)
 	for _, r := range parked {
 		n, err := m.topic.Shard(at).Replay(m.ctx, r.ID)
