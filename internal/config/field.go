@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -46,12 +47,26 @@ type field struct {
 // table holds every field of a struct, in its order.
 type table []field
 
-func configFields() table { return fieldsOf(reflect.TypeFor[Config](), "", nil) }
+func configFields() table { return fieldsOf(reflect.TypeFor[Config]()) }
 
-func topicFields() table { return fieldsOf(reflect.TypeFor[Topic](), "", nil) }
+func topicFields() table { return fieldsOf(reflect.TypeFor[Topic]()) }
 
-// fieldsOf lists the fields that have a name, and a <key>_file for each secret.
-func fieldsOf(t reflect.Type, section string, path []int) table {
+// tables has the table of each type that was asked for. Tags never change, and to read them takes
+// longer than to read a document.
+var tables sync.Map //nolint:gochecknoglobals // a cache, as encoding/json has one of fields
+
+// fieldsOf returns the table of a struct's fields, which nobody may change.
+func fieldsOf(t reflect.Type) table {
+	known, there := tables.Load(t)
+	if !there {
+		known, _ = tables.LoadOrStore(t, listFields(t, "", nil))
+	}
+	all, _ := known.(table)
+	return all
+}
+
+// listFields lists the fields that have a name, and a <key>_file for each secret.
+func listFields(t reflect.Type, section string, path []int) table {
 	var all table
 	for i := range t.NumField() {
 		part := t.Field(i)
@@ -64,7 +79,7 @@ func fieldsOf(t reflect.Type, section string, path []int) table {
 			kind = kind.Elem()
 		}
 		if kind.Kind() == reflect.Struct {
-			fields := fieldsOf(kind, key+".", at)
+			fields := listFields(kind, key+".", at)
 			if since, _ := strconv.Atoi(part.Tag.Get("since")); since > 0 {
 				for i := range fields {
 					fields[i].since, fields[i].sinceKey = since, key
@@ -97,7 +112,7 @@ func fieldsOf(t reflect.Type, section string, path []int) table {
 // setDefaults sets the defaults of a struct's fields. A missing section stays missing.
 func setDefaults(target any) {
 	root := reflect.ValueOf(target).Elem()
-	for _, f := range fieldsOf(root.Type(), "", nil) {
+	for _, f := range fieldsOf(root.Type()) {
 		at, err := root.FieldByIndexErr(f.path)
 		if err != nil || f.byDefault == "" {
 			continue
@@ -188,7 +203,7 @@ func newSettings() settings {
 // apply stores the settings in a struct. The struct must have their sections.
 func (s settings) apply(target any) {
 	root := reflect.ValueOf(target).Elem()
-	for _, f := range fieldsOf(root.Type(), "", nil) {
+	for _, f := range fieldsOf(root.Type()) {
 		if g, ok := s.values[f.key]; ok && f.fileOf == "" {
 			root.FieldByIndex(f.path).Set(reflect.ValueOf(g.value))
 		}
