@@ -93,7 +93,7 @@ func (r *registration) announce(ctx context.Context, adminAddr string) {
 			}
 			pause.Reset()
 		case consul.Forbidden(err): // the scanner works without, but isn't in the catalog
-			r.cfg.Metrics.Error("register")
+			r.cfg.Error("register")
 			why := err.Error()
 			if r.refusal.Swap(&why) == nil {
 				r.cfg.Log.WarnContext(ctx, "consul does not register this scanner", "error", why)
@@ -123,7 +123,7 @@ func (r *registration) report(n note, fresh bool) {
 		n.Documents = nil
 	}
 	down := n.Errors[""] != ""
-	r.cfg.Metrics.SetConsulUp(!down)
+	r.cfg.Metrics.ConsulUp.Set(!down)
 	if r.down && !down {
 		r.back.Send()
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
 const (
@@ -58,7 +57,8 @@ type Config struct {
 	// whether the topic was removed from Redis.
 	Placement func(topic string) (p shard.Placement, removed bool)
 
-	Metrics *telemetry.Metrics
+	Metrics *Metrics
+	Error   func(operation string) // counts an error
 	Log     *slog.Logger
 }
 
@@ -193,7 +193,7 @@ func (r *Reloader) putSnapshot(ctx context.Context, snap config.Snapshot, fresh 
 			return there || r.faults.kept[name]
 		})
 		r.index, r.read = snap.Index, true
-		r.cfg.Metrics.ConfigApplied.Set(float64(snap.Index))
+		r.cfg.Metrics.Applied.Set(float64(snap.Index))
 	}
 	if !r.heard {
 		r.heard = true

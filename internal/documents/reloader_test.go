@@ -40,11 +40,10 @@ func newReloading(t *testing.T) *reloading {
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := shard.New(rdb, "duefleet")
 	check.OK(t, err)
-	metrics, err := telemetry.NewMetrics(telemetry.NewRegistry(), 0, telemetry.Build{})
-	check.OK(t, err)
+	metrics := telemetry.Declare[Metrics](&telemetry.Set{})
 	r := &reloading{t: t, serves: map[string]config.Topic{}}
 	r.Reloader = New(Config{
-		Store: store, Metrics: metrics, Log: slog.New(slog.DiscardHandler), Register: notebook{},
+		Store: store, Metrics: metrics, Error: func(string) {}, Log: slog.New(slog.DiscardHandler), Register: notebook{},
 		Serve: func(_ context.Context, doc config.Document) {
 			r.applied, r.serves[doc.Name] = append(r.applied, doc.Name), doc.Topic
 		},

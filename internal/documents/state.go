@@ -138,7 +138,7 @@ func (f *faults) record(ctx context.Context, name string, err error) {
 		return
 	}
 	f.errors[name] = err.Error()
-	f.cfg.Metrics.ConfigRefused.Inc()
+	f.cfg.Metrics.Refused.Inc()
 	log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "error", err)
 }
 
@@ -165,7 +165,7 @@ func (f *faults) recordAway(ctx context.Context, err error) {
 	first := !f.away
 	f.away, f.errors[""] = true, err.Error()
 	if first {
-		f.cfg.Metrics.ConfigRefused.Inc()
+		f.cfg.Metrics.Refused.Inc()
 	}
 	if first || advice != "" && advice != f.advised {
 		f.advised = advice
@@ -191,5 +191,5 @@ func (f *faults) count() {
 	if f.away {
 		n--
 	}
-	f.cfg.Metrics.ConfigBroken.Set(float64(n))
+	f.cfg.Metrics.Broken.Set(float64(n))
 }

@@ -64,10 +64,10 @@ func (it *item) wantsAnswer() bool {
 
 func (in *Intake) count(it *item) {
 	if it.refusal != nil {
-		in.cfg.Metrics.IntakeRefused.WithLabelValues(it.refusal.class).Inc()
+		in.cfg.Metrics.Refused.WithLabelValues(it.refusal.class).Inc()
 		return
 	}
-	in.cfg.Metrics.IntakeTasks.WithLabelValues(it.verb).Inc()
+	in.cfg.Metrics.Tasks.WithLabelValues(it.verb).Inc()
 }
 
 // ask sends the messages to Redis that have no outcome. It makes one call for each verb, all at

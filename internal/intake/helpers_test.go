@@ -96,15 +96,16 @@ func (h *harness) intake() *Intake {
 	h.t.Helper()
 	registry := prometheus.NewRegistry()
 	h.counts = append(h.counts, registry)
-	metrics, err := telemetry.NewMetrics(registry, 64, telemetry.Build{})
-	check.OK(h.t, err)
+	var metrics telemetry.Set
+	counts := telemetry.DeclareForTopics[Metrics](&metrics)
+	check.OK(h.t, metrics.Register(registry))
 	in, end := h.connect(true)
 	h.endIn = end
 	out, _ := h.connect(false)
 	return New(Config{
 		Topic: h.redis.Orders(), Tasks: router.New(h.redis.Store).Topic(fixture.Orders), MaxPayload: maxPayload,
 		In: in, Out: out, Room: func() int { return 16 << 20 }, Hold: h.hold,
-		Metrics: metrics.Topic(fixture.Orders), Count: func(string) {}, Log: slog.New(slog.NewTextHandler(h.log, nil)),
+		Metrics: counts(fixture.Orders), Count: func(string) {}, Log: slog.New(slog.NewTextHandler(h.log, nil)),
 		pace: h.pace,
 	})
 }

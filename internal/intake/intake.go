@@ -20,7 +20,6 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -61,7 +60,7 @@ type Config struct {
 	// a number below 0 gives them back.
 	Room    func() int
 	Hold    func(bytes int)
-	Metrics *telemetry.TopicMetrics
+	Metrics *Metrics
 	// Count counts an error after which the intake goes on.
 	Count func(operation string)
 	Log   *slog.Logger
@@ -200,10 +199,10 @@ func (in *Intake) runs(ctx context.Context) {
 // zero makes the counters appear, so that rate() sees the first message.
 func (in *Intake) zero() {
 	for _, verb := range []string{Schedule, IfAbsent, IfPresent, Cancel, Move} {
-		in.cfg.Metrics.IntakeTasks.WithLabelValues(verb)
+		in.cfg.Metrics.Tasks.WithLabelValues(verb)
 	}
 	for _, class := range []string{refusedID, refusedWhen, refusedVerb, refusedPayload, refusedHeaders, refusedRoute,
 		refusedLoop, refusedUnreadable} {
-		in.cfg.Metrics.IntakeRefused.WithLabelValues(class)
+		in.cfg.Metrics.Refused.WithLabelValues(class)
 	}
 }

@@ -116,7 +116,7 @@ func (s *session) hold(n, bytes int) {
 	unacked := s.unacked
 	s.mu.Unlock()
 	s.in.cfg.Hold(bytes)
-	s.in.cfg.Metrics.IntakeUnacked.Set(float64(unacked))
+	s.in.cfg.Metrics.Unacked.Set(float64(unacked))
 }
 
 // forget gives up what wasn't acked. RabbitMQ delivers it again.

@@ -36,6 +36,7 @@ type silent struct{}
 
 func (silent) Works(context.Context, int, string)        {}
 func (silent) Fails(context.Context, int, string, error) {}
+func (silent) Placed(int)                                {}
 func (silent) Tried(string, error) bool                  { return false }
 
 func newFixture(t *testing.T) *fixture {
@@ -65,8 +66,7 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := shard.New(rdb, prefix)
 	check.OK(t, err)
-	metrics, err := telemetry.NewMetrics(telemetry.NewRegistry(), 1, telemetry.Build{})
-	check.OK(t, err)
+	metrics := telemetry.DeclareForTopics[Metrics](&telemetry.Set{})
 	b := &fixture{t: t, topic: store.Topic("orders"), rdb: rdb, document: Document{Shards: 1, Tick: time.Second}}
 	one, always := func() int { return 1 }, make(chan struct{})
 	close(always)
@@ -75,7 +75,7 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 		Topic: b.topic, Moving: b.topic, InForce: func() Document { return b.document },
 		Desired: func(context.Context) (int, error) { return b.desired, nil }, Live: one, Workers: one,
 		Request: func() string { return strconv.FormatInt(b.requests.Add(1), 10) }, Changed: &wake.Broadcast{},
-		Placed: wake.NewSignal(), Step: NewStep(), Turns: always, Report: silent{}, Metrics: metrics.Topic("orders"),
+		Placed: wake.NewSignal(), Step: NewStep(), Turns: always, Report: silent{}, Metrics: metrics("orders"),
 		Log: slog.New(slog.DiscardHandler), Advice: func(string) string { return "" },
 	})
 	return b

@@ -202,6 +202,6 @@ func (r *Resharder) measureProgress(ctx context.Context, p shard.Placement) erro
 		return err
 	}
 	now := time.UnixMilli(ms)
-	r.cfg.Metrics.SetProgress(progress.Misplaced, progress.Rate(now), progress.Left(now))
+	r.cfg.Metrics.progress(progress.Misplaced, progress.Rate(now), progress.Left(now))
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/wake"
 )
 
@@ -46,7 +45,7 @@ type Config struct {
 	Turns <-chan struct{}
 	// Report takes the outcome of calls.
 	Report  Report
-	Metrics *telemetry.TopicMetrics
+	Metrics *Metrics
 	Log     *slog.Logger
 	// Advice returns what to do about an error of Redis, to be appended to its text.
 	Advice func(text string) string
@@ -64,6 +63,8 @@ type Report interface {
 	// Works notes that an operation in one shard succeeded, Fails that Redis refused it.
 	Works(ctx context.Context, shard int, operation string)
 	Fails(ctx context.Context, shard int, operation string, err error)
+	// Placed notes M of a placement that is in force now.
+	Placed(shards int)
 	// Tried notes the outcome of an operation that belongs to no single shard, or that
 	// Redis didn't answer. It reports whether a refusal begins or ends with it.
 	Tried(operation string, err error) (news bool)
@@ -96,7 +97,8 @@ type Resharder struct {
 func New(cfg Config) *Resharder {
 	return &Resharder{
 		cfg: cfg, stopped: ratelog.New(cfg.Log, slog.LevelWarn, "moving stopped for this tick"),
-		view: &view{log: cfg.Log, metrics: cfg.Metrics, changed: cfg.Changed, shown: map[int]shard.Placement{}},
+		view: &view{log: cfg.Log, metrics: cfg.Metrics, placed: cfg.Report.Placed, changed: cfg.Changed,
+			shown: map[int]shard.Placement{}},
 	}
 }
 

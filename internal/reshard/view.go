@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/wake"
 )
 
@@ -15,7 +14,8 @@ import (
 // for concurrent use.
 type view struct {
 	log     *slog.Logger
-	metrics *telemetry.TopicMetrics
+	metrics *Metrics
+	placed  func(shards int)
 	changed *wake.Broadcast // fires at each placement that is taken, and when a topic is made again
 
 	mu        sync.Mutex
@@ -72,9 +72,10 @@ func (v *view) relearn(known, p shard.Placement) {
 // replaceKnown replaces the known placement; v.mu is held.
 func (v *view) replaceKnown(p shard.Placement) {
 	v.placement, v.clean, v.removed = p, nil, false
-	v.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
+	v.metrics.place(p)
+	v.placed(p.Shards)
 	if p.Phase == shard.Stable {
-		v.metrics.SetProgress(0, 0, 0)
+		v.metrics.progress(0, 0, 0)
 		v.metrics.Orphans.Set(0)
 	}
 	v.changed.Fire()

@@ -123,7 +123,7 @@ func (i *item) parked(back shard.Release) settle.ParkedRun {
 func (i *item) confirmed(r forward.Result) {
 	t, now := i.delivery.topic, time.Now()
 	late := i.delivery.clock(now).Sub(i.claimed.Due)
-	t.metrics.Forwarded(late)
+	t.metrics.forwarded(late)
 	t.minute.forwarded(now, late)
 	t.metrics.Confirm.Observe(r.Elapsed.Seconds())
 	if i.claimed.Redelivered {

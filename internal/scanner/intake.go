@@ -123,7 +123,7 @@ func (t *topic) runIntake(ctx context.Context, of inlet) {
 	defer t.inbound.use()()
 	in := intake.New(intake.Config{
 		Topic: t.store, Tasks: t.tasks, MaxPayload: t.maxPayload, In: t.inbound.connection, Out: t.outbound,
-		Room: held.Own, Hold: func(bytes int) { held.Free(0, 0, -bytes) }, Metrics: t.metrics, Count: t.health.errors,
+		Room: held.Own, Hold: func(bytes int) { held.Free(0, 0, -bytes) }, Metrics: t.metrics.intake, Count: t.health.errors,
 		Log: t.log, Advice: adviceOnRedis,
 	})
 	t.intake.Store(in)

@@ -68,7 +68,7 @@ func (t *polling) Begin(life, tick context.Context, shards []int, p shard.Placem
 }
 
 // End implements poll.Work.
-func (t *polling) End(empty bool) { t.metrics.Tick(empty) }
+func (t *polling) End(empty bool) { t.metrics.tick(empty) }
 
 // Claimed implements poll.Work. A topic that began asleep claims only due tasks. Otherwise a
 // scanner with many topics would claim from all their shards when they wake.

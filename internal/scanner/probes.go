@@ -46,8 +46,8 @@ func (s *Scanner) observe() error {
 		return err
 	}
 	s.admin = admin
-	collector, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{Stats: s.shardStats, Metrics: s.metrics,
-		Log: s.log})
+	collector, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{Stats: s.shardStats,
+		Errors: s.metrics.errors, Series: s.metrics.series, Log: s.log})
 	if err != nil {
 		return err
 	}

@@ -14,14 +14,13 @@ import (
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
 // topicHealth records what keeps Redis from serving one topic, for readiness, status and
 // the log. It is safe for concurrent use.
 type topicHealth struct {
 	log     *slog.Logger
-	metrics *telemetry.TopicMetrics
+	metrics *topicMetrics
 	errors  func(operation string) // counts an error
 	// unsettled logs that an outcome wasn't written to Redis.
 	unsettled *ratelog.Logger
@@ -35,7 +34,7 @@ type topicHealth struct {
 // counts each time.
 func (h *topicHealth) Fails(ctx context.Context, at int, operation string, err error) {
 	h.errors(operation)
-	h.metrics.ShardError(at)
+	h.metrics.shardError(at)
 	h.worked.Store(refusal{at, operation}, false)
 	if h.refusals.record(refusal{at, operation}, true, err) {
 		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error",
@@ -50,6 +49,9 @@ func (h *topicHealth) Works(ctx context.Context, at int, operation string) {
 		h.log.InfoContext(ctx, "redis serves this shard again", "shard", at, "operation", operation)
 	}
 }
+
+// Placed notes M of a placement that is in force now.
+func (h *topicHealth) Placed(shards int) { h.metrics.placed(shards) }
 
 // Tried notes the outcome of an operation that belongs to no single shard. It counts an
 // error, and reports whether the log should say that Redis begins or ends to deny it.

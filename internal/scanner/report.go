@@ -125,12 +125,12 @@ func (s *Scanner) measure() {
 	if state := s.heartbeat.State(); !state.Answered.IsZero() {
 		s.metrics.LiveScanners.Set(float64(state.Live))
 	}
-	s.metrics.SetConfigDocuments(s.documents.Hash())
+	s.metrics.documents.SetHash(s.documents.Hash())
 	for _, v := range s.all() {
-		v.topic.metrics.SetInflight(v.topic.window.InUse())
-		v.topic.metrics.SetBlocked(v.topic.blocked())
+		v.topic.metrics.setInflight(v.topic.window.InUse())
+		v.topic.metrics.setBlocked(v.topic.blocked())
 		v.topic.metrics.Unreadable.Set(float64(v.topic.logs.skipped.tasks()))
-		v.topic.metrics.SetRetrying(v.topic.retries.count(), v.topic.retries.last().String())
+		v.topic.metrics.setRetrying(v.topic.retries.count(), v.topic.retries.last().String())
 	}
 	s.metrics.RedisUp.Set(s.redisUp().OK)
 	connected, blocked, _ := s.connection.State()
@@ -151,7 +151,7 @@ func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error)
 			return nil, err
 		}
 		for _, u := range unreadable {
-			t.metrics.ShardError(u.Shard)
+			t.metrics.shardError(u.Shard)
 		}
 		retried := t.retries.oldest()
 		for _, v := range stats {

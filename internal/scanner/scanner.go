@@ -85,7 +85,7 @@ type Scanner struct {
 	connection   *forward.Connection
 	inbound      *inbound
 	routers      *router.Routers
-	metrics      *telemetry.Metrics
+	metrics      *Metrics
 	tracer       trace.Tracer // nil: no spans
 	admin        *telemetry.Server
 	heartbeat    *balance.Heartbeat
@@ -135,7 +135,7 @@ func New(cfg Config) (*Scanner, error) {
 		return nil, err
 	}
 	var err error
-	if s.metrics, err = telemetry.NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries,
+	if s.metrics, err = NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries,
 		telemetry.Build{Version: cfg.Version, Commit: cfg.Commit}); err != nil {
 		return nil, err
 	}
@@ -145,8 +145,8 @@ func New(cfg Config) (*Scanner, error) {
 	})
 	s.listener, s.convoy = s.store.NewListener(), s.store.NewConvoy()
 	s.holds = &holds{store: s.store, tell: s.holdTopics}
-	s.durability = &selfcheck.Durability{Registry: s.store.Registry(), Metrics: s.metrics, Log: cfg.Log}
-	s.clock = &selfcheck.Clock{Registry: s.store.Registry(), Metrics: s.metrics, Log: cfg.Log}
+	s.durability = &selfcheck.Durability{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
+	s.clock = &selfcheck.Clock{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
 	s.sleepers = &sleepers{store: s.store, live: func() int { return s.heartbeat.State().Live }, every: netInterval,
 		known: wake.NewSignal(), log: cfg.Log}
 	s.groups = &groups{log: cfg.Log, every: groupsInterval}
@@ -154,7 +154,8 @@ func New(cfg Config) (*Scanner, error) {
 	s.identity = &selfcheck.Identity{Registry: s.store.Registry(), Fleet: cfg.Settings.Redis.Prefix, Lost: s.keepAgain,
 		Log: cfg.Log}
 	reload := documents.Config{Source: cfg.Source, SourceName: cfg.SourceName, Store: s.store, Instance: cfg.Instance,
-		Fleet: s.members, Serve: s.serve, Retire: s.retire, Placement: s.placement, Metrics: s.metrics, Log: cfg.Log}
+		Fleet: s.members, Serve: s.serve, Retire: s.retire, Placement: s.placement,
+		Metrics: s.metrics.documents, Error: s.metrics.errors.Count, Log: cfg.Log}
 	if cfg.Register != nil {
 		s.identity.Kept, reload.Register = cfg.Register, cfg.Register
 	}

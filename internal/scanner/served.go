@@ -90,7 +90,7 @@ func (s *Scanner) endTopic(ctx context.Context, v *served) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.topics[v.topic.name] == nil {
-		s.metrics.Forget(v.topic.name)
+		s.metrics.set.Forget(v.topic.name)
 	}
 	return err
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/settle"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/internal/window"
 )
@@ -44,7 +43,7 @@ type topic struct {
 	health    *topicHealth
 	logs      limitedLogs
 	log       *slog.Logger
-	metrics   *telemetry.TopicMetrics
+	metrics   *topicMetrics
 	tracer    trace.Tracer         // nil: no spans
 	live      func() int           // how many scanners of the fleet live
 	beat      func() balance.State // the scanner's heartbeats
@@ -74,7 +73,7 @@ const defaultQuiet = 10 * time.Second
 
 // newTopic puts a topic together and starts nothing.
 func (s *Scanner) newTopic(doc config.Document) *topic {
-	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
+	log, metrics := s.log.With("topic", doc.Name), s.metrics.topic(doc.Name)
 	force := &inForce{pausing: metrics.Paused}
 	force.held.Store(s.holds.of(doc.Name))
 	force.setDocument(doc)
@@ -88,13 +87,13 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		quiet: s.quiet, beganAsleep: s.begun.Add(1) > startAwake,
 	}
 	t.sleep = sleep{now: s.sleepers.now, asleep: t.beganAsleep, next: never, heard: never, woken: time.Now(), starts: true}
-	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error,
+	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.errors.Count,
 		unsettled: ratelog.New(log, slog.LevelWarn, "outcomes not written to redis, trying again")}
 	t.resharder = reshard.New(reshard.Config{
 		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: force.aboutShards,
 		Desired: func(ctx context.Context) (int, error) { return s.documents.Shards(ctx, doc.Name) },
 		Shared:  s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.requests.next, Changed: &force.changed,
-		Placed: t.placed, Pace: t.pace, Step: s.moving, Turns: s.sweeps, Report: t.health, Metrics: metrics,
+		Placed: t.placed, Pace: t.pace, Step: s.moving, Turns: s.sweeps, Report: t.health, Metrics: metrics.moves,
 		Log: log, Advice: adviceOnRedis,
 	})
 	t.listening = s.listener.Listen(t.store,

@@ -30,7 +30,7 @@ const (
 // tasks are due. It changes when somebody sets it, and in a failover.
 type Clock struct {
 	Registry *registry.Registry
-	Metrics  *telemetry.Metrics
+	Metrics  *Metrics
 	Log      *slog.Logger
 	Every    time.Duration // between two looks; 0: 5 s
 
@@ -77,7 +77,7 @@ func (k *Clock) record(ctx context.Context, readings []registry.Clock) {
 			worst = c
 		}
 	}
-	k.Metrics.SetClockOffset(worst.Ahead())
+	k.Metrics.ClockOffset.WithLabelValues().Set(worst.Ahead().Seconds())
 	before := k.found.Load()
 	if worst.Ahead().Abs()-worst.Uncertain > ClockLimit {
 		p := k.problem(worst, len(readings) > 1)

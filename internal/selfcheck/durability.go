@@ -14,7 +14,6 @@ import (
 	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
 const (
@@ -30,7 +29,7 @@ const (
 // blocks nothing, because an operator may have chosen to lose tasks, but must know of it.
 type Durability struct {
 	Registry *registry.Registry
-	Metrics  *telemetry.Metrics
+	Metrics  *Metrics
 	Log      *slog.Logger
 	Every    time.Duration // between two checks; 0: a minute
 
@@ -102,7 +101,7 @@ func (k *Durability) recordWarnings(ctx context.Context, known map[registry.Warn
 			k.unknown(ctx, "INFO doesn't report "+string(warning))
 			continue
 		}
-		k.Metrics.SetRedisUnsafe(string(warning), why != "")
+		k.Metrics.RedisUnsafe.Set(why != "", string(warning))
 		if why != "" {
 			found = append(found, why)
 		}
@@ -125,7 +124,7 @@ func (k *Durability) recordMemory(ctx context.Context, all []registry.Memory) {
 	}
 	before := k.nearlyFull()
 	k.memory.Store(&all)
-	k.Metrics.SetRedisMemory(all[0].Used, all[0].Max)
+	k.Metrics.fullest(all[0].Used, all[0].Max)
 	switch after := k.nearlyFull(); {
 	case before == "" && after != "":
 		k.Log.WarnContext(ctx, "redis is nearly full", "why", after)

@@ -42,9 +42,9 @@ func (s Shard) isParked(ctx context.Context, id string) (bool, error) {
 	return err == nil && math.IsInf(score, 1), wrapIf(err, "read parked task of shard %d of topic %s", s.n, s.topic.name)
 }
 
-// Parked returns a List of the tasks of a shard that are parked at its first call, without
-// payloads, in the order of the bytes of their IDs. Redis keeps tasks with the same score in this
-// order. Meanwhile tasks may be parked and removed, also visited ones: the list still has each
+// Parked returns a List of the tasks of a shard that are parked at its first call. It leaves out
+// payloads. The tasks come in the order of the bytes of their IDs, in which Redis keeps tasks with the
+// same score. Meanwhile tasks may be parked and removed, also visited ones: the list still has each
 // task that stays, and none twice.
 func (s Shard) Parked() *List {
 	l := s.List(SpanOf(task.Parked), "")

@@ -40,8 +40,10 @@ type ShardStats func(ctx context.Context) ([]ShardStat, error)
 type ShardCollectorConfig struct {
 	// Stats is called at scrapes, at most once a second.
 	Stats ShardStats
-	// Metrics counts the failures of Stats, as errors of operation shard_stats.
-	Metrics *Metrics
+	// Errors counts the failures of Stats, as errors of operation shard_stats.
+	Errors *Errors
+	// Series is how many shards a topic may have for each to have series of its own.
+	Series int
 	// Log gets a record when Stats begins to fail and when it works again.
 	Log *slog.Logger
 }
@@ -49,11 +51,11 @@ type ShardCollectorConfig struct {
 // ShardCollector exports the numbers of the shards. While its source fails or is slow
 // these series are absent; the rest of the scrape stays. Each scanner reports all shards
 // of the fleet: aggregate with max, not with sum. If a topic has more shards than
-// Metrics' limit, one series shows the sum of all shards, or for the oldest task the
-// maximum.
+// Series, one series shows the sum of all shards, or for the oldest task the maximum.
 type ShardCollector struct {
 	stats   shared[[]ShardStat]
-	metrics *Metrics
+	errors  *Errors
+	series  int
 	log     *slog.Logger
 	failing bool // only settled uses it
 	numbers []shardNumber
@@ -67,10 +69,10 @@ type shardNumber struct {
 
 // NewShardCollector returns a collector that the caller registers.
 func NewShardCollector(cfg ShardCollectorConfig) (*ShardCollector, error) {
-	if cfg.Stats == nil || cfg.Metrics == nil || cfg.Log == nil {
-		return nil, errors.New("shard collector: Stats, Metrics and Log are required")
+	if cfg.Stats == nil || cfg.Errors == nil || cfg.Log == nil {
+		return nil, errors.New("shard collector: Stats, Errors and Log are required")
 	}
-	c := &ShardCollector{metrics: cfg.Metrics, log: cfg.Log, numbers: []shardNumber{
+	c := &ShardCollector{errors: cfg.Errors, series: cfg.Series, log: cfg.Log, numbers: []shardNumber{
 		newNumber("pending_tasks", "Tasks stored.", func(s ShardStat) float64 { return float64(s.Pending) }),
 		newNumber("backlog_tasks", "Tasks that are due and not forwarded.",
 			func(s ShardStat) float64 { return float64(s.Backlog) }),
@@ -82,7 +84,7 @@ func NewShardCollector(cfg ShardCollectorConfig) (*ShardCollector, error) {
 			func(s ShardStat) float64 { return max(0, s.OldestDue).Seconds() }),
 	}}
 	c.stats = shared[[]ShardStat]{ask: cfg.Stats, timeout: statsTimeout, keep: statsKeep, settled: c.settled}
-	cfg.Metrics.Errors.WithLabelValues(statsOperation) // start at 0, so that rate() sees the first failure
+	cfg.Errors.Operations.WithLabelValues(statsOperation) // start at 0, so that rate() sees the first failure
 	return c, nil
 }
 
@@ -112,7 +114,7 @@ func (c *ShardCollector) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		seen[k] = true
-		if label := c.metrics.shardLabel(s.Shard, s.Of); label == allShards {
+		if label := ShardLabel(s.Shard, s.Of, c.series); label == allShards {
 			whole[s.Topic] = whole[s.Topic].plus(s)
 		} else {
 			c.send(ch, s, label)
@@ -140,7 +142,7 @@ func (c *ShardCollector) send(ch chan<- prometheus.Metric, s ShardStat, shard st
 func (c *ShardCollector) settled(err error) {
 	ctx := context.Background()
 	if err != nil {
-		c.metrics.Error(statsOperation)
+		c.errors.Count(statsOperation)
 	}
 	switch {
 	case err != nil && !c.failing:

@@ -27,7 +27,7 @@ func TestShardsAreAskedAtScrapeTime(t *testing.T) {
 				{Topic: "orders", Shard: 1, OldestDue: -time.Second},
 			}, nil
 		})
-		wantValues(t, reg, map[string]float64{
+		check.Series(t, reg, map[string]float64{
 			`pending_tasks{shard=0,topic=orders}`:      7,
 			`backlog_tasks{shard=0,topic=orders}`:      3,
 			`leased_tasks{shard=0,topic=orders}`:       2,
@@ -50,25 +50,16 @@ func TestShardsOfALargeTopicAreOneSeries(t *testing.T) {
 				{Topic: "large", Shard: 4, Of: 5, Pending: 700},
 			}, nil
 		})
-		small, large := m.Topic("small"), m.Topic("large")
-		small.SetPlacement(4, 2, false)
-		large.SetPlacement(5, 2, false)
-		small.ShardError(3)
-		small.ShardError(100) // as happens while M becomes less
-		large.ShardError(0)
-		large.ShardError(4)
-		wantValues(t, reg, map[string]float64{
+		check.Series(t, reg, map[string]float64{
 			`pending_tasks{shard=3,topic=small}`:        1,
 			`pending_tasks{shard=all,topic=large}`:      77,
 			`backlog_tasks{shard=all,topic=large}`:      33,
 			`leased_tasks{shard=all,topic=large}`:       22,
 			`parked_tasks{shard=all,topic=large}`:       11,
 			`oldest_due_seconds{shard=all,topic=large}`: 2,
-			`shard_errors_total{shard=3,topic=small}`:   1,
-			`shard_errors_total{shard=all,topic=small}`: 1,
-			`shard_errors_total{shard=all,topic=large}`: 2,
 		})
-		for series := range values(gather(t, reg)) {
+		_, all := check.Metrics(t, reg)
+		for series := range all {
 			if strings.Contains(series, "{shard=") && strings.HasSuffix(series, "topic=large}") &&
 				!strings.Contains(series, "shard=all") {
 				t.Errorf("%s is exported beside shard=all", series)
@@ -84,7 +75,7 @@ func TestShardReportedTwiceFailsNoScrape(t *testing.T) {
 		addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
 			return []ShardStat{{Topic: "orders", Pending: 1}, {Topic: "orders", Pending: 2}}, nil
 		})
-		wantValues(t, reg, map[string]float64{`pending_tasks{shard=0,topic=orders}`: 1})
+		check.Series(t, reg, map[string]float64{`pending_tasks{shard=0,topic=orders}`: 1})
 	})
 }
 
@@ -106,7 +97,7 @@ func TestFailingSourceDropsItsSeriesAlone(t *testing.T) {
 			time.Sleep(statsKeep)
 			wantShards(t, reg, false)
 		}
-		wantValues(t, reg, map[string]float64{`errors_total{operation=shard_stats}`: 3, `redis_up{}`: 0})
+		check.Series(t, reg, map[string]float64{`errors_total{operation=shard_stats}`: 3, `redis_up{}`: 0})
 
 		down.Store(false)
 		time.Sleep(statsKeep)
@@ -139,7 +130,7 @@ func TestSlowSourceHoldsAScrapeTwoSecondsAndIsNotAskedAgain(t *testing.T) {
 		if took := time.Since(began); took != 0 || calls.Load() != 1 {
 			t.Errorf("while a call hangs a scrape took %s and made it %d calls, want 0 s and 1", took, calls.Load())
 		}
-		wantValues(t, reg, map[string]float64{`errors_total{operation=shard_stats}`: 1})
+		check.Series(t, reg, map[string]float64{`errors_total{operation=shard_stats}`: 1})
 
 		close(hang)
 		synctest.Wait()
@@ -162,7 +153,7 @@ func TestSourceHearsThatTheScrapeGaveUp(t *testing.T) {
 		if !heard.Load() {
 			t.Error("the source's context did not end")
 		}
-		wantValues(t, reg, map[string]float64{`errors_total{operation=shard_stats}`: 1})
+		check.Series(t, reg, map[string]float64{`errors_total{operation=shard_stats}`: 1})
 	})
 }
 
@@ -202,11 +193,11 @@ func TestShardCollectorNeedsItsParts(t *testing.T) {
 }
 
 // addShards registers a collector over stats and returns its log.
-func addShards(t *testing.T, reg prometheus.Registerer, m *Metrics, stats ShardStats) *bytes.Buffer {
+func addShards(t *testing.T, reg prometheus.Registerer, m *metrics, stats ShardStats) *bytes.Buffer {
 	t.Helper()
 	var log bytes.Buffer
 	c, err := NewShardCollector(ShardCollectorConfig{
-		Stats: stats, Metrics: m, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Stats: stats, Errors: m.errors, Series: 4, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	check.OK(t, err)
 	check.OK(t, reg.Register(c))
@@ -215,7 +206,8 @@ func addShards(t *testing.T, reg prometheus.Registerer, m *Metrics, stats ShardS
 
 func wantShards(t *testing.T, reg prometheus.Gatherer, want bool) {
 	t.Helper()
-	_, got := values(gather(t, reg))[`pending_tasks{shard=0,topic=orders}`]
+	_, all := check.Metrics(t, reg)
+	_, got := all[`pending_tasks{shard=0,topic=orders}`]
 	if got != want {
 		t.Errorf("pending_tasks exported: %t, want %t", got, want)
 	}

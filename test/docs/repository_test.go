@@ -22,6 +22,7 @@ import (
 	"github.com/duefleet/duefleet/internal/console"
 	"github.com/duefleet/duefleet/internal/httpapi"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -172,13 +173,14 @@ func (c collected) Unregister(prometheus.Collector) bool { return false }
 func readMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	all := collected{}
-	metrics, err := telemetry.NewMetrics(all, 1, telemetry.Build{})
+	_, err := scanner.NewMetrics(all, 1, telemetry.Build{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	shards, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{
-		Stats: func(context.Context) ([]telemetry.ShardStat, error) { return nil, nil }, Metrics: metrics,
-		Log: slog.New(slog.DiscardHandler),
+		Stats:  func(context.Context) ([]telemetry.ShardStat, error) { return nil, nil },
+		Errors: telemetry.Declare[telemetry.Errors](&telemetry.Set{}),
+		Log:    slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,17 +1,62 @@
-package telemetry
+package scanner
 
 import (
-	"reflect"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/duefleet/duefleet/internal/documents"
+	"github.com/duefleet/duefleet/internal/intake"
+	"github.com/duefleet/duefleet/internal/reshard"
+	"github.com/duefleet/duefleet/internal/selfcheck"
+	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
-// TopicMetrics counts for one topic; declare.go says what the tags mean. Its label values
-// are resolved once, so that counting a task costs an atomic addition and no look-up. All
-// fields and methods may be used concurrently.
-type TopicMetrics struct {
+// Metrics are all metrics of a scanner.
+type Metrics struct {
+	*ownMetrics
+	set       telemetry.Set
+	errors    *telemetry.Errors
+	documents *documents.Metrics
+	checks    *selfcheck.Metrics
+	series    int // a topic with more shards has one series for all of them
+	topics    func(name string) *topicMetrics
+	moves     func(topic string) *reshard.Metrics
+	intakes   func(topic string) *intake.Metrics
+}
+
+// NewMetrics registers the metrics of a scanner with reg. If one of the names is taken, it
+// registers none and returns the error. A topic with more than series shards has one series for
+// all shards, labelled shard="all", in place of one for each.
+func NewMetrics(reg prometheus.Registerer, series int, build telemetry.Build) (*Metrics, error) {
+	m := &Metrics{series: series}
+	m.ownMetrics, m.errors = telemetry.Declare[ownMetrics](&m.set), telemetry.Declare[telemetry.Errors](&m.set)
+	m.documents, m.checks = telemetry.Declare[documents.Metrics](&m.set), telemetry.Declare[selfcheck.Metrics](&m.set)
+	m.topics = telemetry.DeclareForTopics[topicMetrics](&m.set)
+	m.moves = telemetry.DeclareForTopics[reshard.Metrics](&m.set)
+	m.intakes = telemetry.DeclareForTopics[intake.Metrics](&m.set)
+	m.set.AddBuild(build)
+	return m, m.set.Register(reg)
+}
+
+// topic returns the metrics of a topic, and makes their series appear.
+func (m *Metrics) topic(name string) *topicMetrics {
+	t := m.topics(name)
+	t.series, t.moves, t.intake = m.series, m.moves(name), m.intakes(name)
+	return t
+}
+
+// ownMetrics count for a scanner; telemetry.Set says what the tags mean.
+type ownMetrics struct {
+	RabbitMQConnected telemetry.Switch `metric:"rabbitmq_connected" help:"1 while the connection to RabbitMQ is open."`
+	RabbitMQBlocked   telemetry.Switch `metric:"rabbitmq_blocked" help:"1 while RabbitMQ blocks publishers (memory or disk alarm)."`
+	RedisUp           telemetry.Switch `metric:"redis_up" help:"1 while Redis answers."`
+	LiveScanners      prometheus.Gauge `metric:"live_scanners" help:"Members of the fleet with a fresh heartbeat, this one included."`
+}
+
+// topicMetrics count for one topic; telemetry.Set says what the tags mean.
+type topicMetrics struct {
 	ForwardedTasks prometheus.Counter `metric:"forwarded_total" help:"Tasks that RabbitMQ confirmed and did not return."`
 	Early          prometheus.Counter `metric:"early_total" help:"Tasks forwarded before they were due. Anything but 0 is a defect."`
 	Redelivered    prometheus.Counter `metric:"redelivered_total" help:"Tasks forwarded although an earlier attempt may have reached RabbitMQ."`
@@ -22,11 +67,6 @@ type TopicMetrics struct {
 	Released       prometheus.Counter `metric:"released_total" help:"Tasks whose claim was given back."`
 	Ticks          prometheus.Counter `metric:"ticks_total" help:"Ticks of this scanner."`
 	EmptyTicks     prometheus.Counter `metric:"empty_ticks_total" help:"Ticks in which nothing was due."`
-	Moved          prometheus.Counter `metric:"moved_tasks_total" help:"Tasks this scanner moved to their new shard."`
-
-	IntakeTasks   *prometheus.CounterVec `metric:"intake_total" label:"verb" help:"Messages of the intake that were carried out, by verb: schedule, if-absent, cancel or move."`
-	IntakeRefused *prometheus.CounterVec `metric:"intake_refused_total" label:"reason" help:"Messages of the intake that broke a rule and went to the exchange for refused messages. The reason is id, when, verb, payload, headers, route, loop or unreadable."`
-	IntakeUnacked prometheus.Gauge       `metric:"intake_unacked" help:"Messages of the intake that this scanner has and has not acked."`
 
 	ShardErrors *prometheus.CounterVec `metric:"shard_errors_total" label:"shard" help:"Errors that Redis returned for one shard, such as a key of the wrong type; its tasks stay where they are."`
 
@@ -43,17 +83,10 @@ type TopicMetrics struct {
 	// time-outs.
 	Claim prometheus.Observer `metric:"claim_seconds" buckets:".0001 .0002 .0005 .001 .002 .005 .01 .02 .05 .1 .2 .5 1 2 5" help:"Round trip of a claim to Redis."`
 
-	Shards        prometheus.Gauge `metric:"shards" help:"M, the topic's number of shards."`
-	Epoch         prometheus.Gauge `metric:"placement_epoch" help:"Epoch of the placement this scanner uses."`
-	Migrating     Switch           `metric:"migrating" help:"1 while tasks move to a new placement."`
-	Misplaced     prometheus.Gauge `metric:"misplaced_tasks" help:"Tasks that a migration still has to move."`
-	Orphans       prometheus.Gauge `metric:"orphaned_tasks" help:"Orphaned tasks: this scanner found them in shards that no scanner polls. The fleet recovers them."`
-	MoveRate      prometheus.Gauge `metric:"move_rate_tasks_per_second" help:"Tasks that the whole fleet moves per second, averaged since the migration began."`
-	MoveLeft      prometheus.Gauge `metric:"move_left_seconds" help:"How long the rest of the migration takes at move_rate_tasks_per_second; 0 if unknown."`
 	Inflight      prometheus.Gauge `metric:"inflight_tasks" help:"Tasks this scanner has claimed and not settled; at most twice the window."`
 	InflightBytes prometheus.Gauge `metric:"inflight_bytes" help:"Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes limits the sum over all topics."`
 	Workers       prometheus.Gauge `metric:"workers" help:"Claims that this scanner may have under way."`
-	Paused        Switch           `metric:"paused" help:"1 while the topic is paused by its settings: tasks are accepted and wait."`
+	Paused        telemetry.Switch `metric:"paused" help:"1 while the topic is paused by its settings: tasks are accepted and wait."`
 	Unreadable    prometheus.Gauge `metric:"unreadable_tasks" help:"Due tasks that this scanner left alone in the last minute. Their records are missing or in a newer format than it reads. Sum over scanners."`
 	Retrying      prometheus.Gauge `metric:"retrying_tasks" help:"Tasks that this scanner retries because RabbitMQ returned or refused them, or did not answer in time; sum over scanners."`
 
@@ -62,41 +95,29 @@ type TopicMetrics struct {
 	// Why the broker did not accept a message.
 	RetryReason map[string]prometheus.Gauge `metric:"retry_reason" label:"reason" values:"returned refused overdue" help:"1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue."`
 
-	placed     atomic.Int64           // M, from SetPlacement
-	retrying   atomic.Int64           // from SetRetrying
-	blocked    atomic.Pointer[string] // from SetBlocked
-	shardLabel func(shard, shards int) string
+	moves    *reshard.Metrics
+	intake   *intake.Metrics
+	series   int
+	shards   atomic.Int64           // M, from placed
+	retrying atomic.Int64           // from setRetrying
+	blocked  atomic.Pointer[string] // from setBlocked
 }
 
 // otherReason is the label of Blocked for reasons that have none of their own.
 const otherReason = "other"
 
-// Topic returns the handle of a topic and makes its series appear, at zero. Call it once
-// and keep the handle: two handles of one topic count into the same series.
-func (m *Metrics) Topic(name string) *TopicMetrics {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := &TopicMetrics{shardLabel: m.shardLabel}
-	resolve(reflect.ValueOf(t).Elem(), m.topics, prometheus.Labels{"topic": name})
-	return t
-}
-
-// Forget removes a topic's series. Call it once the topic is gone and its workers have
-// stopped: later counts of an old handle are not exported.
-func (m *Metrics) Forget(topic string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, v := range m.topics {
-		if v != nil {
-			v.DeletePartialMatch(prometheus.Labels{"topic": topic})
-		}
+// placed takes M, so that the series of each shard begins at 0 and rate() sees the first error.
+func (t *topicMetrics) placed(shards int) {
+	t.shards.Store(int64(shards))
+	for at := range shards {
+		t.ShardErrors.WithLabelValues(telemetry.ShardLabel(at, shards, t.series))
 	}
 }
 
-// Forwarded counts a task that RabbitMQ confirmed and did not return. lateness is confirm
+// forwarded counts a task that RabbitMQ confirmed and did not return. lateness is confirm
 // minus due, by Redis's clock. Below zero the task was early, which breaks a promise. It
 // then also counts as early, with a lateness of zero.
-func (t *TopicMetrics) Forwarded(lateness time.Duration) {
+func (t *topicMetrics) forwarded(lateness time.Duration) {
 	t.ForwardedTasks.Inc()
 	if lateness < 0 {
 		t.Early.Inc()
@@ -105,50 +126,30 @@ func (t *TopicMetrics) Forwarded(lateness time.Duration) {
 	t.Lateness.Observe(lateness.Seconds())
 }
 
-// Tick counts a finished tick; an empty one found nothing due.
-func (t *TopicMetrics) Tick(empty bool) {
+// tick counts a finished tick; an empty one found nothing due.
+func (t *topicMetrics) tick(empty bool) {
 	t.Ticks.Inc()
 	if empty {
 		t.EmptyTicks.Inc()
 	}
 }
 
-// ShardError counts an error that Redis returned for one shard.
-func (t *TopicMetrics) ShardError(shard int) {
-	shards := max(int(t.placed.Load()), shard+1) // M may have become less
-	t.ShardErrors.WithLabelValues(t.shardLabel(shard, shards)).Inc()
+// shardError counts an error that Redis returned for one shard.
+func (t *topicMetrics) shardError(shard int) {
+	shards := max(int(t.shards.Load()), shard+1) // M may have become less
+	t.ShardErrors.WithLabelValues(telemetry.ShardLabel(shard, shards, t.series)).Inc()
 }
 
-// SetPlacement records the placement this scanner uses: M, the epoch, and whether tasks
-// are moving.
-func (t *TopicMetrics) SetPlacement(shards int, epoch int64, migrating bool) {
-	t.Shards.Set(float64(shards))
-	t.Epoch.Set(float64(epoch))
-	t.Migrating.Set(migrating)
-	t.placed.Store(int64(shards))
-	for at := range shards {
-		t.ShardErrors.WithLabelValues(t.shardLabel(at, shards)) // start at 0, so that rate() sees the first error
-	}
-}
-
-// SetProgress sets how many tasks a migration still has to move, the fleet's rate in tasks
-// per second, and the time left at that rate. All are 0 without a migration.
-func (t *TopicMetrics) SetProgress(misplaced int64, rate float64, left time.Duration) {
-	t.Misplaced.Set(float64(misplaced))
-	t.MoveRate.Set(rate)
-	t.MoveLeft.Set(left.Seconds())
-}
-
-// SetInflight sets how many tasks this scanner has claimed and not settled. bytes is the
+// setInflight sets how many tasks this scanner has claimed and not settled. bytes is the
 // memory of those without an outcome.
-func (t *TopicMetrics) SetInflight(tasks, bytes int) {
+func (t *topicMetrics) setInflight(tasks, bytes int) {
 	t.Inflight.Set(float64(tasks))
 	t.InflightBytes.Set(float64(bytes))
 }
 
-// SetBlocked records why the topic can't be delivered. Reasons without a label of their
+// setBlocked records why the topic can't be delivered. Reasons without a label of their
 // own count as "other"; "" means that it can be delivered.
-func (t *TopicMetrics) SetBlocked(reason string) {
+func (t *topicMetrics) setBlocked(reason string) {
 	if before := t.blocked.Swap(&reason); before != nil && *before == reason {
 		return // most topics of a scanner with many
 	}
@@ -160,10 +161,10 @@ func (t *TopicMetrics) SetBlocked(reason string) {
 	}
 }
 
-// SetRetrying sets how many tasks wait for another attempt or are in it. They are tasks
+// setRetrying sets how many tasks wait for another attempt or are in it. They are tasks
 // that this scanner gave back because the broker did not accept them. reason is the
 // newest one's, a label of RetryReason.
-func (t *TopicMetrics) SetRetrying(n int64, reason string) {
+func (t *topicMetrics) setRetrying(n int64, reason string) {
 	if before := t.retrying.Swap(n); before == 0 && n == 0 {
 		return // most topics of a scanner with many
 	}
@@ -171,4 +172,11 @@ func (t *TopicMetrics) SetRetrying(n int64, reason string) {
 	for r, g := range t.RetryReason {
 		g.Set(oneIf(n > 0 && r == reason))
 	}
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
