@@ -91,9 +91,9 @@ type topicMetrics struct {
 	Retrying      prometheus.Gauge `metric:"retrying_tasks" help:"Tasks that this scanner retries because RabbitMQ returned or refused them, or did not answer in time; sum over scanners."`
 
 	// RabbitMQ's answer to the topic's route, or that Redis refuses to serve the topic.
-	Blocked map[string]prometheus.Gauge `metric:"topic_blocked" label:"reason" values:"not_found precondition_failed access_refused redis other" help:"1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis refuses to serve it."`
+	Blocked map[string]telemetry.Switch `metric:"topic_blocked" label:"reason" values:"not_found precondition_failed access_refused redis other" help:"1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis refuses to serve it."`
 	// Why the broker did not accept a message.
-	RetryReason map[string]prometheus.Gauge `metric:"retry_reason" label:"reason" values:"returned refused overdue" help:"1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue."`
+	RetryReason map[string]telemetry.Switch `metric:"retry_reason" label:"reason" values:"returned refused overdue" help:"1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue."`
 
 	moves    *reshard.Metrics
 	intake   *intake.Metrics
@@ -153,11 +153,11 @@ func (t *topicMetrics) setBlocked(reason string) {
 	if before := t.blocked.Swap(&reason); before != nil && *before == reason {
 		return // most topics of a scanner with many
 	}
-	if reason != "" && t.Blocked[reason] == nil {
+	if _, known := t.Blocked[reason]; reason != "" && !known {
 		reason = otherReason
 	}
 	for r, g := range t.Blocked {
-		g.Set(oneIf(r == reason))
+		g.Set(r == reason)
 	}
 }
 
@@ -170,13 +170,6 @@ func (t *topicMetrics) setRetrying(n int64, reason string) {
 	}
 	t.Retrying.Set(float64(n))
 	for r, g := range t.RetryReason {
-		g.Set(oneIf(n > 0 && r == reason))
+		g.Set(n > 0 && r == reason)
 	}
-}
-
-func oneIf(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
 }

@@ -17,7 +17,7 @@ import (
 // one label of its own, and the buckets of a histogram. The field's type says what it is:
 //
 //	prometheus.Counter, prometheus.Gauge, prometheus.Observer, Switch   one series, at zero from the start
-//	map[string]prometheus.Gauge                                         one for each of the tag's values, at zero
+//	map[string]Switch                                                   one for each of the tag's values, at zero
 //	*prometheus.CounterVec, *prometheus.GaugeVec, SwitchVec             series that appear with their first use
 //
 // Label values are resolved once, so that counting costs an atomic addition and no look-up. The
@@ -168,9 +168,9 @@ func gauges(field reflect.StructField, v *prometheus.GaugeVec) any {
 	case reflect.TypeFor[prometheus.Gauge]():
 		return v.WithLabelValues()
 	}
-	all := map[string]prometheus.Gauge{}
+	all := map[string]Switch{}
 	for _, value := range strings.Fields(field.Tag.Get("values")) {
-		all[value] = v.WithLabelValues(value)
+		all[value] = Switch{v.WithLabelValues(value)}
 	}
 	return all
 }
