@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -77,7 +78,7 @@ type Member struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Members lists the scanners that sent a heartbeat recently, the oldest heartbeat first.
+// Members lists the scanners that sent a heartbeat recently, by name.
 func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
 	heartbeats, now, err := store.Registry().Fleet(ctx)
 	if err != nil {
@@ -94,6 +95,7 @@ func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
 		m.Heartbeat, m.Alive = h.At, alive
 		members = append(members, m)
 	}
+	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Instance, b.Instance) })
 	return members, nil
 }
 

@@ -90,7 +90,7 @@ func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
 	f.silent("newer", 30*time.Second)
 	f.silent("left", time.Minute) // its note is gone: this heartbeat came after the leave
 	f.silent("new", -time.Hour)   // it hasn't described itself so far
-	if got, want := f.members(), "killed false h: no exchange, newer false , new true "; got != want {
+	if got, want := f.members(), "killed false h: no exchange, new true , newer false "; got != want {
 		t.Errorf("members: %s, want %s", got, want)
 	}
 }

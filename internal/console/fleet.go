@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/problem"
@@ -40,7 +39,6 @@ func (c *Console) fleet(_ context.Context, _ *http.Request, now reading) (any, e
 		}
 		v.Members = append(v.Members, row)
 	}
-	slices.SortFunc(v.Members, func(a, b fleetRow) int { return strings.Compare(a.Instance, b.Instance) })
 	for _, p := range problemRows(now.Problems, v.Live) {
 		if len(p.Nodes) == 0 {
 			v.Problems = append(v.Problems, p)
