@@ -71,11 +71,13 @@ pictures: test-tools ## Take the pictures of docs/console.md again
 
 # The tests run in stages, each with fresh servers. Packages with whole fleets load the
 # machine, so they run one after the other. In stage single, packages that mostly wait run
-# beside one that computes. A package is in the stage that names it. If none does, it is
-# in unit if it needs no server, and otherwise in fleet.
-single := internal/forward cmd/producer internal/scanner test/servers cmd/scanner producer internal/shard internal/intake \
-	test/machine consumer internal/consul internal/reshard internal/settle internal/selfcheck internal/luascript internal/router internal/balance internal/poll internal/admin \
-	internal/amqpconn internal/config internal/connect internal/console test/servers/run test/servers/servertest duefleettest
+# beside one that computes, and those that take longest come first. A package is in the
+# stage that names it. If none does, it is in unit if it needs no server, and otherwise in
+# fleet.
+single := internal/forward cmd/producer internal/console internal/scanner cmd/scanner test/machine producer \
+	test/servers internal/shard internal/intake consumer internal/router internal/consul internal/reshard internal/settle \
+	internal/selfcheck internal/luascript internal/balance internal/poll internal/admin internal/amqpconn internal/config \
+	internal/connect test/servers/run test/servers/servertest duefleettest
 
 # with-tests lists the packages with tests, and which of them start servers. The model
 # uses one goroutine per exploration, so it needs no race detector.
