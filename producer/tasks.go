@@ -138,7 +138,7 @@ func (c *Client) Topics(ctx context.Context) ([]string, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	return within(ctx, c, task.ErrUnavailable, func(ctx context.Context, s *shard.Store) ([]string, error) {
-		names, err := s.Topics(ctx)
+		names, err := s.Registry().Topics(ctx)
 		return names, luascript.Unasked(err)
 	}, c.store)
 }

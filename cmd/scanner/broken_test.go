@@ -76,7 +76,7 @@ func TestABrokenDocumentIsPausedByTheLastGoodOne(t *testing.T) {
 	const good = "shards: 2\nrate: 5 # a second\n"
 	for topic, broken := range map[string]string{"orders": "shards: 0\nrate: 5\n", "mails": "shards: ["} {
 		o.puts(map[string]string{topic: broken})
-		if err := o.store.Topic(topic).SaveDocument(t.Context(), []byte(good)); err != nil {
+		if err := o.store.Registry().SaveDocument(t.Context(), topic, []byte(good)); err != nil {
 			t.Fatal(err)
 		}
 		o.wants(cli.Done, topic+".paused: false -> true", "topic", "pause", topic)
@@ -86,7 +86,7 @@ func TestABrokenDocumentIsPausedByTheLastGoodOne(t *testing.T) {
 		o.puts(map[string]string{topic: broken})
 		o.wants(cli.Done, "the last good one, which is in force, takes its place", "topic", "pause", topic)
 		o.puts(map[string]string{topic: broken})
-		if err := o.store.Topic(topic).SaveDocument(t.Context(), []byte(good+"paused: true\n")); err != nil {
+		if err := o.store.Registry().SaveDocument(t.Context(), topic, []byte(good+"paused: true\n")); err != nil {
 			t.Fatal(err)
 		}
 		o.wants(cli.Done, "nothing to change", "topic", "pause", topic)

@@ -49,7 +49,7 @@ func TestAdviceAboutADocumentLosesNoSetting(t *testing.T) {
 			}
 			good := string(pair.Value)
 			o.serve("orders", 8)
-			if err := o.store.Topic("orders").SaveDocument(t.Context(), pair.Value); err != nil {
+			if err := o.store.Registry().SaveDocument(t.Context(), "orders", pair.Value); err != nil {
 				t.Fatal(err)
 			}
 			if !known {

@@ -54,7 +54,7 @@ func intakeOperator(t *testing.T, broker string) *operator {
 	o := newOperator(t, "rabbitmq: {urls: ['"+broker+"']}\n"+intakeTopics)
 	o.serve("orders", 1)
 	const document = "declare: {queue: orders.due}\nintake: {exchange: orders.in, queue: orders.in}\nshards: 1\n"
-	if err := o.store.Topic("orders").SaveDocument(t.Context(), []byte(document)); err != nil {
+	if err := o.store.Registry().SaveDocument(t.Context(), "orders", []byte(document)); err != nil {
 		t.Fatal(err)
 	}
 	o.live("one")

@@ -107,7 +107,7 @@ func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]c
 	defer cancel()
 	var names []string
 	_ = s.withStore(func(store *shard.Store) (err error) { // without names the shell offers none
-		names, err = store.Topics(ctx)
+		names, err = store.Registry().Topics(ctx)
 		return err
 	})
 	return names, cobra.ShellCompDirectiveNoFileComp

@@ -134,7 +134,7 @@ func TestUndoAfterABrokenWriteAndAPause(t *testing.T) {
 	o := newConsulOperator(t)
 	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
 	o.serve("orders", 4)
-	if err := o.store.Topic("orders").KeepDocument(t.Context(), "", []byte("rate: 5\n")); err != nil { // as a scanner does
+	if err := o.store.Registry().KeepDocument(t.Context(), "orders", "", []byte("rate: 5\n")); err != nil { // as a scanner does
 		t.Fatal(err)
 	}
 	o.puts(map[string]string{"orders": "rate: many"})

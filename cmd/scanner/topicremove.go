@@ -136,7 +136,7 @@ func removeAll(cmd *cobra.Command, docs topicconfig.Documents, doc config.Docume
 // document has one, and the document in force may have another.
 func leftByRemoval(ctx context.Context, cfg *config.Config, docs topicconfig.Documents, doc config.Document,
 	topic *shard.Topic) ([]topicconfig.LeftIntake, error) {
-	kept, err := topic.Document(ctx)
+	kept, err := topic.Store().Registry().Document(ctx, topic.Name())
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func EachParked(ctx context.Context, store *shard.Store, topic string, filter Pa
 	if topic != "" {
 		return Parked{Topic: store.Topic(topic), Filter: filter}.Each(ctx, yield)
 	}
-	topics, err := store.Topics(ctx)
+	topics, err := store.Registry().Topics(ctx)
 	if err != nil {
 		return err
 	}

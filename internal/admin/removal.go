@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -29,8 +30,8 @@ func (r Removal) Check(ctx context.Context) (pending int64, err error) {
 	}
 	shards := p.Scanned()
 	if removed {
-		known, listErr := r.Topic.Known(ctx)
-		if listErr != nil || !known {
+		known, listErr := r.Topic.Store().Registry().Topics(ctx)
+		if listErr != nil || !slices.Contains(known, r.Topic.Name()) {
 			return 0, cmp.Or(listErr, err)
 		}
 		if shards = max(p.Shards, p.Previous); shards == 0 {

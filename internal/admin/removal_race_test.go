@@ -59,7 +59,7 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 		anew = p.Phase == shard.Removed
 		_, made := topic.Ensure(t.Context(), 2)
 		_, stored := producer.ScheduleOne(t.Context(), shard.Entry{ID: "a", When: task.In(time.Hour), Body: []byte{0}})
-		if err := errors.Join(made, stored, topic.SaveDocument(t.Context(), []byte("shards: 2"))); err != nil {
+		if err := errors.Join(made, stored, topic.Store().Registry().SaveDocument(t.Context(), topic.Name(), []byte("shards: 2"))); err != nil {
 			t.Error(err)
 		}
 	}
@@ -76,11 +76,11 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 	if _, err := producer.Get(t.Context(), "a"); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
-	names, err := topic.Store().Topics(t.Context())
+	names, err := topic.Store().Registry().Topics(t.Context())
 	if err != nil || strings.Join(names, " ") != "orders" {
 		t.Errorf("%s: known topics %q, %v", what, names, err)
 	}
-	if doc, err := topic.Document(t.Context()); err != nil || string(doc) != "shards: 2" {
+	if doc, err := topic.Store().Registry().Document(t.Context(), topic.Name()); err != nil || string(doc) != "shards: 2" {
 		t.Errorf("%s: document %q, %v", what, doc, err)
 	}
 	return true

@@ -150,7 +150,7 @@ func (r *Reader) Read(ctx context.Context, topic string) (Status, error) {
 	if s.Fleet, err = balance.Members(ctx, r.Store); err != nil {
 		return s, err
 	}
-	known, err := r.Store.Topics(ctx)
+	known, err := r.Store.Registry().Topics(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -234,7 +234,7 @@ func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (Top
 			return out, err
 		}
 	}
-	if out.Source, err = t.Source(ctx); err != nil && !shard.Definite(err) {
+	if out.Source, err = t.Store().Registry().Source(ctx, t.Name()); err != nil && !shard.Definite(err) {
 		return out, err
 	}
 	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {

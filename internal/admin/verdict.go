@@ -147,7 +147,7 @@ func (f Fleet) Applied(ctx context.Context, topic string, index uint64) (why str
 
 // InForce implements topicconfig.Fleet.
 func (f Fleet) InForce(ctx context.Context, topic string) ([]byte, error) {
-	return f.Store.Topic(topic).Document(ctx)
+	return f.Store.Registry().Document(ctx, topic)
 }
 
 // Older implements topicconfig.Fleet.

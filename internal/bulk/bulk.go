@@ -148,7 +148,7 @@ func newWork(c Change, progress func(Counts)) *work {
 // through calls each with every selected task, until it returns an error.
 func (w *work) through(ctx context.Context, f Filter, each func(context.Context, shard.Stored) error) error {
 	if _, err := w.Topic.Placement(ctx); err != nil {
-		return luascript.Unasked(w.Topic.Meant(ctx, err))
+		return luascript.Unasked(w.Topic.Store().Registry().Suggest(ctx, w.Topic.Name(), err))
 	}
 	if err := w.look(ctx); err != nil {
 		return err

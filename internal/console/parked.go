@@ -226,7 +226,7 @@ func (c *Console) parked(ctx context.Context, r *http.Request, now reading) (any
 		return nil, now.err
 	}
 	v := parkedView{parkedChoice: parkedChoiceOf(r), parkedContent: now.Parked, Now: now.At}
-	topics, err := c.store.Topics(ctx)
+	topics, err := c.store.Registry().Topics(ctx)
 	if err != nil {
 		topics = nil // the page says that Redis can't be read
 	}

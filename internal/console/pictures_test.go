@@ -66,7 +66,7 @@ func serveShop(t *testing.T) shop {
 		document := []byte(fmt.Sprintf("shards: %d\n", topic.shards) + topic.settings)
 		_, err = docs.Consul.Put(t.Context(), topic.name, document, 0)
 		check.OK(t, err)
-		check.OK(t, r.Store.Topic(topic.name).SaveDocument(t.Context(), document))
+		check.OK(t, r.Store.Registry().SaveDocument(t.Context(), topic.name, document))
 	}
 	for _, change := range []struct{ setting, reason string }{
 		{"rate=500", "the warehouse is slow"}, {"rate=2000", "the warehouse is fast again"}} {

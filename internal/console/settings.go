@@ -172,7 +172,7 @@ func (c *Console) editable(r *http.Request, topic string) error {
 	if err := c.knownTopic(r, topic); err != nil {
 		return err
 	}
-	source, err := c.store.Topic(topic).Source(r.Context())
+	source, err := c.store.Registry().Source(r.Context(), topic)
 	if err != nil {
 		source = "" // unknown: this user may not read it
 	}

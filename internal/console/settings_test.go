@@ -262,7 +262,7 @@ func TestTopicsOfAFile(t *testing.T) {
 	} {
 		r := fixture.New(t)
 		topic, _ := r.Serve(t, 1)
-		check.OK(t, topic.KeepDocument(t.Context(), c.source, []byte("shards: 1\n")))
+		check.OK(t, topic.Store().Registry().KeepDocument(t.Context(), topic.Name(), c.source, []byte("shards: 1\n")))
 		c.cfg.Settings = settings()
 		s := serve(t, r.Store, c.cfg)
 		_, page, _ := s.ask(http.MethodGet, "/topic/orders", nil)

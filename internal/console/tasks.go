@@ -81,7 +81,7 @@ func (c *Console) tasks(ctx context.Context, r *http.Request, _ reading) (any, e
 	ctx, cancel := context.WithTimeout(ctx, tasksLimit)
 	defer cancel()
 	var err error
-	if v.Topics, err = c.store.Topics(ctx); err != nil {
+	if v.Topics, err = c.store.Registry().Topics(ctx); err != nil {
 		v.Mistake = "Redis can't be read: " + err.Error()
 		return v, nil
 	}

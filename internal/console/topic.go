@@ -67,7 +67,7 @@ func readTopic(ctx context.Context, t *shard.Topic, shards int, w window) (got t
 		return got, err
 	}
 	got.Due, got.Totals = spans[:bars], spans[bars:]
-	doc, err := t.Document(ctx)
+	doc, err := t.Store().Registry().Document(ctx, t.Name())
 	if err != nil && !shard.Definite(err) {
 		return got, err
 	}

@@ -71,7 +71,7 @@ func (p Target) fixDocument(ctx context.Context, doc config.Document) string {
 func (p Target) inForce(ctx context.Context, name string) *config.Topic {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	raw, err := p.Store.Topic(name).Document(ctx)
+	raw, err := p.Store.Registry().Document(ctx, name)
 	if err != nil || raw == nil {
 		return nil
 	}

@@ -101,7 +101,7 @@ func fixConsul(c config.Consul, err error) string {
 func (p Target) examineApplied(ctx context.Context, r *report, name string, doc config.Topic, running bool) {
 	check := "topic " + name + " applied"
 	topic := p.Store.Topic(name)
-	raw, err := topic.Document(ctx)
+	raw, err := p.Store.Registry().Document(ctx, name)
 	placement, missing := topic.Placement(ctx)
 	switch {
 	case err != nil:
@@ -143,7 +143,7 @@ func (p Target) fixApplied(running bool) string {
 // failure if a scanner says so too. Otherwise it is a warning, because another source may
 // have the topic's document.
 func (p Target) examineOrphans(ctx context.Context, r *report, docs documents, fleet fleetView) {
-	names, err := p.Store.Topics(ctx)
+	names, err := p.Store.Registry().Topics(ctx)
 	if err != nil {
 		r.failErr(ctx, err, "topics", p.command("status"), "%v", err)
 		return

@@ -13,7 +13,7 @@ import (
 
 // restore serves the topics that Redis keeps, and reports the errors of their documents.
 func (r *Reloader) restore(ctx context.Context) error {
-	names, err := r.cfg.Store.Topics(ctx)
+	names, err := r.cfg.Store.Registry().Topics(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (r *Reloader) restoreTopic(ctx context.Context, name string) error {
 	if err != nil && !unknown {
 		return err
 	}
-	raw, err := r.cfg.Store.Topic(name).Document(ctx)
+	raw, err := r.cfg.Store.Registry().Document(ctx, name)
 	if err != nil || raw == nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (r *Reloader) Keep(ctx context.Context, topic *shard.Topic, p shard.Placeme
 	if r.sources.foreign(topic.Name()) {
 		return nil
 	}
-	if err := topic.KeepDocument(ctx, r.cfg.SourceName, doc.Raw); err != nil {
+	if err := topic.Store().Registry().KeepDocument(ctx, topic.Name(), r.cfg.SourceName, doc.Raw); err != nil {
 		return err
 	}
 	return topic.KeepEvents(ctx, p, doc.Topic.History)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/registry"
 )
 
 // While all topics have this scanner's source, it reads their records every sourceInterval. If
@@ -91,15 +91,15 @@ func (s *sources) ask(ctx context.Context, names []string) error {
 	for _, name := range names {
 		look[name] = s.cfg.SourceName
 	}
-	records := s.cfg.Store.TakeSources(ctx, s.cfg.SourceName, look)
+	records := s.cfg.Store.Registry().TakeSources(ctx, s.cfg.SourceName, look)
 	if take := s.takeable(ctx, records); len(take) > 0 {
-		maps.Copy(records, s.cfg.Store.TakeSources(ctx, s.cfg.SourceName, take))
+		maps.Copy(records, s.cfg.Store.Registry().TakeSources(ctx, s.cfg.SourceName, take))
 	}
 	return s.applyRecords(records)
 }
 
 // applyRecords keeps what the records say, and returns the refusals.
-func (s *sources) applyRecords(records map[string]shard.SourceRecord) error {
+func (s *sources) applyRecords(records map[string]registry.SourceRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
@@ -117,7 +117,7 @@ func (s *sources) applyRecords(records map[string]shard.SourceRecord) error {
 
 // takeable returns the topics that this scanner's source may take, with their records. It
 // returns none if the fleet can't be read.
-func (s *sources) takeable(ctx context.Context, records map[string]shard.SourceRecord) map[string]string {
+func (s *sources) takeable(ctx context.Context, records map[string]registry.SourceRecord) map[string]string {
 	take := map[string]string{}
 	for name, r := range records {
 		if r.Err == nil && r.Source != s.cfg.SourceName && (r.Source == "" || r.Source == config.FileSource) {
@@ -164,7 +164,7 @@ func (s *sources) inForce(ctx context.Context, docs map[string]config.Document) 
 		case !s.foreign(name):
 			good[name] = doc
 		default:
-			raw, err := s.cfg.Store.Topic(name).Document(ctx)
+			raw, err := s.cfg.Store.Registry().Document(ctx, name)
 			if err != nil {
 				pending = append(pending, name)
 			} else if raw != nil {

@@ -1,6 +1,7 @@
 // Package registry keeps in Redis what is about a whole fleet, and about no shard. That is
-// the scanners that live, pauses of topics, and the identity of the data. It also keeps the
-// record of operators' changes. It reads the settings and the clocks of the servers.
+// the scanners that live and the identity of the data. It is also the known topics, with
+// their documents, pauses and rates, and the record of operators' changes. It reads the
+// settings and the clocks of the servers.
 package registry
 
 import (

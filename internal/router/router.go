@@ -102,7 +102,7 @@ func (r *Router) refresh(ctx context.Context) (shard.Placement, error) {
 	if err != nil {
 		r.scripts.Relearn(ctx)
 		r.Assume(shard.Placement{})
-		return p, r.topic.Meant(ctx, err)
+		return p, r.topic.Store().Registry().Suggest(ctx, r.topic.Name(), err)
 	}
 	r.Assume(p)
 	return p, nil

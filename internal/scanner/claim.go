@@ -167,7 +167,7 @@ func (t *polling) allowed(ctx context.Context, rate, want int) (int, time.Durati
 	burst := max(rateBurst, 2*time.Second/time.Duration(rate))
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), ratePatience)
 	defer cancel()
-	n, wait, err := t.store.Grant(brief, rate, want, burst)
+	n, wait, err := t.store.Store().Registry().Grant(brief, t.store.Name(), rate, want, burst)
 	if err == nil {
 		t.Works(ctx, "")
 	}
@@ -181,7 +181,7 @@ func (t *polling) unused(ctx context.Context, rate, n int) {
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), ratePatience)
 	defer cancel()
-	if _, _, err := t.store.Grant(brief, rate, -n, rateBurst); err != nil {
+	if _, _, err := t.store.Store().Registry().Grant(brief, t.store.Name(), rate, -n, rateBurst); err != nil {
 		t.log.DebugContext(ctx, "unused rate not given back", "tasks", n, "error", err)
 	}
 }

@@ -31,9 +31,9 @@ func TestALossIsSeenWithoutConsul(t *testing.T) {
 	l.start()
 	kept := func() bool {
 		return !slices.ContainsFunc(names, func(name string) bool {
-			raw, err := l.topic(name).Document(t.Context())
-			listed, _ := l.topic(name).Known(t.Context())
-			return err != nil || raw == nil || !listed
+			raw, err := l.store.Registry().Document(t.Context(), name)
+			known, _ := l.store.Registry().Topics(t.Context())
+			return err != nil || raw == nil || !slices.Contains(known, name)
 		})
 	}
 	first := func() string { return l.rdb.HGet(t.Context(), "duefleet:identity", "value").Val() }

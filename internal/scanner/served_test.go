@@ -67,7 +67,7 @@ func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
 	})
 	close(slow.letGo)
 	check.Until(t, "two saves", func() bool { return slow.ended.Load() >= 2 })
-	doc, err := l.topic("orders").Document(t.Context())
+	doc, err := l.store.Registry().Document(t.Context(), "orders")
 	check.OK(l.t, err)
 	if !strings.Contains(string(doc), "rate: 2") {
 		t.Errorf("Redis keeps %s, want the second document", doc)
@@ -100,7 +100,7 @@ func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
 	orders := l.topic("orders")
 	_, err := orders.Ensure(t.Context(), 2)
 	check.OK(l.t, err)
-	check.OK(l.t, orders.SaveDocument(t.Context(), []byte(declaring("orders", "shards: 2"))))
+	check.OK(l.t, l.store.Registry().SaveDocument(t.Context(), "orders", []byte(declaring("orders", "shards: 2"))))
 	l.start()
 	if l.documents.Orphans() != nil {
 		t.Error("it is an orphan")
@@ -171,7 +171,7 @@ func TestATopicThatItsRemovalBringsBackIsServedAgain(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
 	l.start()
 	check.Until(t, "the document to be kept", func() bool {
-		doc, err := l.topic("orders").Document(t.Context())
+		doc, err := l.store.Registry().Document(t.Context(), "orders")
 		check.OK(l.t, err)
 		return doc != nil
 	})

@@ -31,8 +31,8 @@ func (l *lone) recorded(source string, document string) {
 	l.t.Helper()
 	_, err := l.topic("orders").Ensure(l.t.Context(), 3)
 	check.OK(l.t, err)
-	check.OK(l.t, l.store.TakeSources(l.t.Context(), source, map[string]string{"orders": ""})["orders"].Err)
-	check.OK(l.t, l.topic("orders").KeepDocument(l.t.Context(), source, []byte(document)))
+	check.OK(l.t, l.store.Registry().TakeSources(l.t.Context(), source, map[string]string{"orders": ""})["orders"].Err)
+	check.OK(l.t, l.store.Registry().KeepDocument(l.t.Context(), "orders", source, []byte(document)))
 }
 
 // lives adds a member with this source to the fleet. It returns a function that ends the
@@ -102,12 +102,12 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 		t.Errorf("it serves exchange %s, M %d", in.Exchange, in.Shards)
 	}
 	paused := declaring("orders", "shards: 3", "paused: true")
-	check.OK(l.t, l.topic("orders").KeepDocument(t.Context(), "consul:duefleet", []byte(paused)))
+	check.OK(l.t, l.store.Registry().KeepDocument(t.Context(), "orders", "consul:duefleet", []byte(paused)))
 	check.Until(t, "the scanner to follow the fleet's document",
 		func() bool { return l.served("orders").topic.inForce.settings().Paused })
 	p, err := l.topic("orders").Placement(t.Context())
 	check.OK(l.t, err)
-	raw, err := l.topic("orders").Document(t.Context())
+	raw, err := l.store.Registry().Document(t.Context(), "orders")
 	check.OK(l.t, err)
 	if p.Shards != 3 || p.Phase != shard.Stable || string(raw) != paused {
 		t.Errorf("placement %s, document %q", p, raw)
@@ -145,7 +145,7 @@ func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 			s.Source == "consul:duefleet"
 	})
 	check.Until(t, "the document in Redis", func() bool {
-		raw, err := l.topic("orders").Document(t.Context())
+		raw, err := l.store.Registry().Document(t.Context(), "orders")
 		return err == nil && strings.Contains(string(raw), "shards: 4")
 	})
 }

@@ -22,7 +22,7 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 1")}, nil)
 	l.start()
 	check.Until(t, "the topic", func() bool {
-		known, err := l.store.Topics(t.Context())
+		known, err := l.store.Registry().Topics(t.Context())
 		return err == nil && len(known) == 1 && l.status().Epoch > 0
 	})
 	at := l.topic("orders").Shard(0)

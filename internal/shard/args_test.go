@@ -33,6 +33,7 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
 	gone := Placement{c.p.Epoch + 1, 1, 1, Removed}.String()
 	end, op, all := c.notAfter(), string(NewOp()), c.Shard(0).taskKeys()
+	kept := c.store.registry.TopicKeys(c.name)
 	wake, history := c.Shard(0).taskKeys(c.Shard(0).Wake()), c.historyKeys("there")
 	memory := c.Shard(0).taskKeys(c.Shard(0).memory("w"))
 	number := []any{"", "x", "nan", "inf", "-inf", "-1", "1.5", "1e300"}
@@ -90,8 +91,8 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"stop_move": {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
 		"clear": {append(slices.Clone(all), c.groupKey(0)), []any{gone, "0"},
 			map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
-		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey(), c.sourceKey()}, []any{gone}, nil, false},
-		"keep_document": {[]string{c.documentKey(), c.sourceKey()}, []any{"file", "", "1", "{}"},
+		"forget": {append([]string{c.placementKey()}, kept...), []any{gone}, nil, false},
+		"keep_document": {[]string{kept[0], kept[2]}, []any{"file", "", "1", "{}"},
 			map[int][]any{0: {""}, 2: either},
 			false},
 		"settle": {all[:3], []any{"1", held.Token, "1", held.ID, held.Token, "2", "nothing", "never"}, map[int][]any{
@@ -144,7 +145,7 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"describe": {[]string{c.fleetKey("fleet:notes")}, []any{"me", "{}"}, map[int][]any{0: {""}}, false},
 		"heartbeat": {[]string{c.fleetKey("fleet")}, []any{"me", "1000", "60000"},
 			map[int][]any{0: {""}, 1: number, 2: number}, false},
-		"rate": {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive,
+		"rate": {kept[1:2], []any{"10", "1", "1000000"}, map[int][]any{0: positive,
 			1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
 		"draw": {[]string{c.ticketKey(), c.placementKey(), c.drawnKey()}, []any{"1", "me", "1000"},
 			map[int][]any{0: append([]any{"4097"}, positive...), 1: {""}, 2: append([]any{"3600001"}, positive...)}, false},

@@ -57,7 +57,7 @@ func (t *Topic) unkept(err error) error {
 // them. It has the errors of Placement.
 func (t *Topic) Events(ctx context.Context, id string) ([]task.Event, error) {
 	if _, err := t.Placement(ctx); err != nil {
-		return nil, t.Meant(ctx, luascript.Unasked(err))
+		return nil, t.store.registry.Suggest(ctx, t.name, luascript.Unasked(err))
 	}
 	var calls []luascript.Call
 	for _, at := range places(id) {

@@ -109,7 +109,7 @@ func (l *Listing) nextShard(ctx context.Context) (more bool, err error) {
 	if len(l.shards) == 0 {
 		now, err := l.topic.Placement(ctx)
 		if err != nil || now == l.placement {
-			return false, l.topic.Meant(ctx, err)
+			return false, l.topic.store.registry.Suggest(ctx, l.topic.name, err)
 		}
 		l.placement, l.shards = now, now.InOrder()
 	}

@@ -153,7 +153,7 @@ func (t *Topic) Ensure(ctx context.Context, shards int) (Placement, error) {
 	if err != nil {
 		return p, err
 	}
-	return p, t.list(ctx) // last: a removal that ends before would take it off the list
+	return p, t.store.registry.AddTopic(ctx, t.name) // last: a removal that ends before would take it off the list
 }
 
 func (t *Topic) ensure(ctx context.Context, shards int) (Placement, error) {

@@ -114,7 +114,7 @@ func (t *Topic) Seen(ctx context.Context, p, seen Placement) (Placement, error) 
 	case p.Epoch == seen.Epoch:
 		return p, t.forked(p, seen)
 	case seen.Phase == Removed:
-		return p, t.Meant(ctx, unknownTopic(t.name))
+		return p, t.store.registry.Suggest(ctx, t.name, unknownTopic(t.name))
 	}
 	return seen, nil
 }

@@ -145,13 +145,13 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		_, changed := orders.change(t.Context(), p, more)
 		_, cleaned := orders.MarkClean(t.Context(), p, 0)
 		_, drawn := orders.Draw(t.Context(), Draw{Instance: "here", N: 1})
-		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
+		_, _, granted := store.Registry().Grant(t.Context(), "orders", 1, 1, 0)
 		_, fenced := bills.Shard(0).Fence(t.Context(), p)
 		_, described := store.Registry().Describe(t.Context(), "nobody", []byte("{}"))
 		_, beat := store.Registry().Heartbeat(t.Context(), "nobody", time.Minute, time.Hour)
 		for what, err := range map[string]error{
 			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,
-			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()),
+			"save a document": store.Registry().SaveDocument(t.Context(), "orders", []byte("{}")), "list a topic": store.Registry().AddTopic(t.Context(), "orders"),
 			"live":               beat,
 			"describe a scanner": described, "fence another topic": fenced,
 			"write the placement": rdb.Eval(t.Context(), "return redis.call('HSET', KEYS[1], 'value', '9 4096 4096 stable')",

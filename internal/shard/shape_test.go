@@ -54,7 +54,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 		"begin_term":     func() error { _, _, err := c.BeginTerm(c.t.Context()); return err },
 		"raise_term":     func() error { return c.RaiseTerm(c.t.Context(), 1, c.p) },
 		"cas_placement":  func() error { _, err := c.change(c.t.Context(), c.p, c.p); return err },
-		"rate":           func() error { _, _, err := c.Grant(c.t.Context(), 1, 1, 0); return err },
+		"rate":           func() error { _, _, err := c.store.registry.Grant(c.t.Context(), c.name, 1, 1, 0); return err },
 		"heartbeat":      func() error { _, err := c.store.registry.Heartbeat(c.t.Context(), "i", 1, 1); return err },
 		"check_delivery": func() error { _, err := c.CheckDelivery(c.t.Context(), Delivered{ID: "a"}, 0); return err },
 		"allow_next":     func() error { _, _, err := c.AllowNext(c.t.Context(), Delivered{ID: "a"}, 1, 1); return err },
@@ -73,7 +73,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 		"purge":      func() error { _, err := s.PurgeParked(c.t.Context(), "a"); return err },
 		"forget":     func() error { return c.Forget(c.t.Context(), c.p) },
 		"keep_document": func() error {
-			return c.store.TakeSources(c.t.Context(), "x", map[string]string{"orders": ""})["orders"].Err
+			return c.store.registry.TakeSources(c.t.Context(), "x", map[string]string{"orders": ""})["orders"].Err
 		},
 	} {
 		if err := do(); err == nil || !strings.Contains(err.Error(), "script "+name+" answered a list") {

@@ -207,16 +207,6 @@ func (t *Topic) placementKey() string { return t.topicKey("placement") }
 // sweepKey names the lease of the scanner that sweeps the index of groups.
 func (t *Topic) sweepKey() string { return t.topicKey("sweep") }
 
-func (t *Topic) rateKey() string { return t.topicKey("rate") }
-
-func (t *Topic) documentKey() string { return t.topicKey("document") }
-
-// sourceKey names the record of where the document comes from. It begins with the
-// document's key, so that users with rights to documents have them here too.
-func (t *Topic) sourceKey() string { return t.documentKey() + ":source" }
-
-func (s *Store) topicsKey() string { return s.prefix + ":topics" }
-
 // taskKeys returns the four keys of most scripts, then more.
 func (s Shard) taskKeys(more ...string) []string {
 	return append([]string{s.due(), s.tasks(), s.fence(), s.handled()}, more...)

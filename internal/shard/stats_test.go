@@ -124,30 +124,3 @@ func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
 	check.OK(c.t, err)
 	check.Equal(t, "wake", m.Payload, fmt.Sprint(due))
 }
-
-func TestTheRateIsSharedAndUnusedGrantsComeBack(t *testing.T) {
-	t.Parallel()
-	check.Until(t, "all is asked within a second of Redis's clock, which grants no more", func() bool {
-		c := newSandbox(t, 1)
-		grant := func(want int) (int, time.Duration) {
-			n, wait, err := c.Grant(c.t.Context(), 1, want, 10*time.Second)
-			check.OK(c.t, err)
-			return n, wait
-		}
-		began := c.now()
-		burst, _ := grant(100)
-		beyond, wait := grant(1)
-		grant(-4)
-		again, _ := grant(100)
-		if c.now() >= began+time.Second.Milliseconds() {
-			return false
-		}
-		check.Equal(t, "granted of the burst", burst, 10)
-		check.Equal(t, "granted beyond it", beyond, 0)
-		if wait <= 0 || wait > time.Second {
-			t.Errorf("wait %s for one at one a second", wait)
-		}
-		check.Equal(t, "granted after giving 4 back", again, 4)
-		return true
-	})
-}

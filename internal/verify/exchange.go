@@ -34,7 +34,7 @@ func findExchange(ctx context.Context, store *shard.Store, cfg *Config) (exchang
 	if cfg.Exchange != "" {
 		return e, nil // a producer's user in Redis may not read the rest
 	}
-	doc, err := topic.Document(ctx)
+	doc, err := store.Registry().Document(ctx, cfg.Topic)
 	switch {
 	case err != nil && strings.Contains(err.Error(), "NOPERM"):
 		return e, AdvisedError(err.Error() + "; take a user with the rights of deploy/redis/operator.acl, or give " +

@@ -3,15 +3,9 @@ package shard
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/duefleet/duefleet/internal/didyoumean"
 	"github.com/duefleet/duefleet/internal/luascript"
-	"github.com/duefleet/duefleet/task"
 )
 
 // Gone returns the placement that follows p when the topic is removed.
@@ -74,82 +68,24 @@ func upTo(n int) []int {
 	return all
 }
 
-// Topics returns the known topics, sorted.
-func (s *Store) Topics(ctx context.Context) ([]string, error) {
-	names, err := s.Client(ctx).SMembers(ctx, s.topicsKey()).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
-// Known reports whether the topic is in the list of known topics: it was served once, and
-// no removal has completed since.
-func (t *Topic) Known(ctx context.Context) (bool, error) {
-	names, err := t.store.Topics(ctx)
-	return slices.Contains(names, t.name), err
-}
-
-// Meant adds a suggestion to a task.ErrUnknownTopic: the known topic with a similar name,
-// if there is one and the user may list the topics. It returns other errors unchanged.
-func (t *Topic) Meant(ctx context.Context, err error) error {
-	if !errors.Is(err, task.ErrUnknownTopic) {
-		return err
-	}
-	names, unlisted := t.store.Topics(ctx)
-	if like := didyoumean.Of(t.name, names); unlisted == nil && like != "" {
-		return fmt.Errorf("%w; did you mean topic %s?", err, like)
-	}
-	return err
-}
-
 // Forget removes a topic from the list of known topics, with its document and the record
 // of its source. The topic must have been removed, or never have had a placement. A topic
 // that was created again stays.
 func (t *Topic) Forget(ctx context.Context, gone Placement) error {
-	if err := t.store.Client(ctx).SRem(ctx, t.store.topicsKey(), t.name).Err(); err != nil {
-		return fmt.Errorf("forget topic %s: %w", t.name, err)
+	if err := t.store.registry.DropTopic(ctx, t.name); err != nil {
+		return err
 	}
 	was := ""
 	if gone.Epoch > 0 {
 		was = gone.String()
 	}
-	c := luascript.Call{Script: "forget", Keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()},
-		Args: []any{was}}
-	forgotten, err := t.store.scripts.Run(ctx, c).Int()
+	keys := append([]string{t.placementKey()}, t.store.registry.TopicKeys(t.name)...)
+	forgotten, err := t.store.scripts.Run(ctx, luascript.Call{Script: "forget", Keys: keys, Args: []any{was}}).Int()
 	if err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
 	}
 	if forgotten == 0 {
-		return t.list(ctx)
+		return t.store.registry.AddTopic(ctx, t.name)
 	}
 	return nil
-}
-
-// list adds the topic to the known ones.
-func (t *Topic) list(ctx context.Context) error {
-	err := t.store.Client(ctx).SAdd(ctx, t.store.topicsKey(), t.name).Err()
-	return wrapIf(luascript.Explain(err), "list topic %s", t.name)
-}
-
-// SaveDocument stores the last good document of the topic, so that a fleet can start
-// while the source of the document is away.
-func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {
-	if err := t.store.Client(ctx).Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
-		return fmt.Errorf("save document of topic %s: %w", t.name, luascript.Explain(err))
-	}
-	return nil
-}
-
-// Document returns the last good document of the topic, nil if there is none.
-func (t *Topic) Document(ctx context.Context) ([]byte, error) {
-	doc, err := t.store.Client(ctx).Get(ctx, t.documentKey()).Bytes()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read document of topic %s: %w", t.name, err)
-	}
-	return doc, nil
 }

@@ -1,0 +1,92 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
+)
+
+// SourceRecord is the recorded source of a topic's document, or why it isn't known.
+type SourceRecord struct {
+	// Source is "" where none is recorded.
+	Source string
+	Err    error
+	// Refused says that Redis gives this user the same answer each time: a right is
+	// missing, or the key is of another type.
+	Refused bool
+}
+
+// TakeSources records source for each topic whose present record is the value that
+// replace has for it; "" is none. It returns by topic what is recorded afterwards. To
+// only read a topic's record, a caller gives source itself as the value.
+func (r *Registry) TakeSources(ctx context.Context, source string, replace map[string]string) map[string]SourceRecord {
+	names, calls := make([]string, 0, len(replace)), make([]luascript.Call, 0, len(replace))
+	for name, recorded := range replace {
+		names = append(names, name)
+		calls = append(calls, r.keeping(name, source, recorded, "0", nil))
+	}
+	records := make(map[string]SourceRecord, len(names))
+	for i, reply := range r.scripts.RunAll(ctx, calls) {
+		recorded, err := reply.Text()
+		// not logged in: a later call may be answered
+		stranger := redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
+		records[names[i]] = SourceRecord{recorded, wrapIf(err, "record the source of topic %s", names[i]),
+			luascript.Definite(err) && !stranger}
+	}
+	return records
+}
+
+// KeepDocument adds the topic to the known ones and saves its document, unless another source is
+// recorded. With source "" it saves without recording or comparing a source.
+func (r *Registry) KeepDocument(ctx context.Context, topic, source string, document []byte) error {
+	var err error
+	if source == "" {
+		err = r.SaveDocument(ctx, topic, document)
+	} else {
+		err = wrapIf(r.scripts.Run(ctx, r.keeping(topic, source, "", "1", document)).Err(), "save document of topic %s", topic)
+	}
+	if err != nil {
+		return err
+	}
+	return r.AddTopic(ctx, topic)
+}
+
+func (r *Registry) keeping(topic, source, replace, save string, document []byte) luascript.Call {
+	return luascript.Call{Script: "keep_document", Keys: []string{r.documentKey(topic), r.sourceKey(topic)},
+		Args: []any{source, replace, save, document}}
+}
+
+// SaveDocument stores the last good document of a topic, so that a fleet can start
+// while the source of the document is away.
+func (r *Registry) SaveDocument(ctx context.Context, topic string, document []byte) error {
+	err := r.client(ctx).Set(ctx, r.documentKey(topic), document, 0).Err()
+	return wrapIf(luascript.Explain(err), "save document of topic %s", topic)
+}
+
+// Document returns the last good document of a topic, nil if there is none.
+func (r *Registry) Document(ctx context.Context, topic string) ([]byte, error) {
+	document, err := r.client(ctx).Get(ctx, r.documentKey(topic)).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read document of topic %s: %w", topic, err)
+	}
+	return document, nil
+}
+
+// Source returns the recorded source of a topic's document; "" if there is none.
+func (r *Registry) Source(ctx context.Context, topic string) (string, error) {
+	source, err := r.client(ctx).Get(ctx, r.sourceKey(topic)).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the source of topic %s: %w", topic, err)
+	}
+	return source, nil
+}
