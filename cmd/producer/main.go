@@ -216,7 +216,7 @@ func advice(err error) string {
 		return "; check redis.username and redis.password in --config, or DUEFLEET_REDIS_USERNAME and DUEFLEET_REDIS_PASSWORD"
 	case strings.Contains(text, "tls: "), strings.Contains(text, "NOPERM"), errors.Is(err, io.EOF),
 		errors.Is(err, syscall.ECONNRESET):
-		return config.Advice("redis", text)
+		return connect.Advice("redis", text)
 	case errors.As(err, &unreachable), errors.As(err, &unknownName), errors.Is(err, context.DeadlineExceeded):
 		return "; check that Redis runs there, and --redis-addr, --config or DUEFLEET_REDIS_ADDRS"
 	default:

@@ -205,7 +205,8 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	o.finds("without a scanner", "fleet", "fail: no scanner runs")
 	o.parkAs("parked", "p-1", "handler failed")
 	o.serve("late", 1)
-	if err := o.store.Registry().SaveDocument(t.Context(), "late", []byte("shards: 1\nexchange: amq.direct\n")); err != nil {
+	document := []byte("shards: 1\nexchange: amq.direct\n")
+	if err := o.store.Registry().SaveDocument(t.Context(), "late", document); err != nil {
 		t.Fatal(err)
 	}
 	late := []shard.Entry{{ID: "l-1", When: task.Now(), Body: []byte{0}}}

@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -134,5 +134,5 @@ func advice(err error) string {
 	if errors.As(err, &ofConsul) || errors.As(err, &ofScanner) || errors.Is(err, cli.ErrUnhealthy) {
 		return ""
 	}
-	return config.Advice("redis", err.Error())
+	return connect.Advice("redis", err.Error())
 }

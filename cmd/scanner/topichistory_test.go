@@ -11,6 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/topicconfig"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // documentHistory returns a history with changes of every kind.
@@ -134,9 +135,8 @@ func TestUndoAfterABrokenWriteAndAPause(t *testing.T) {
 	o := newConsulOperator(t)
 	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
 	o.serve("orders", 4)
-	if err := o.store.Registry().KeepDocument(t.Context(), "orders", "", []byte("rate: 5\n")); err != nil { // as a scanner does
-		t.Fatal(err)
-	}
+	kept := o.store.Registry().KeepDocument(t.Context(), "orders", "", []byte("rate: 5\n")) // as a scanner does
+	check.OK(t, kept)
 	o.puts(map[string]string{"orders": "rate: many"})
 	o.wants(cli.Done, "written", "topic", "pause", "orders", "--no-wait")
 	o.wants(cli.Done, "topic orders: passes over change 2, whose document has mistakes\norders.paused: true -> "+

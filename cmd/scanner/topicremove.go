@@ -237,7 +237,7 @@ func brokerOf(cfg *config.Config) (forward.Config, error) {
 	}
 	return forward.Config{
 		URLs: cfg.RabbitMQ.URLs, TLS: secure, Name: "duefleet topic", Receives: true,
-		Advice: func(text string) string { return config.Advice("rabbitmq", text) },
+		Advice: func(text string) string { return connect.Advice("rabbitmq", text) },
 	}, nil
 }
 

@@ -59,7 +59,8 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 		anew = p.Phase == shard.Removed
 		_, made := topic.Ensure(t.Context(), 2)
 		_, stored := producer.ScheduleOne(t.Context(), shard.Entry{ID: "a", When: task.In(time.Hour), Body: []byte{0}})
-		if err := errors.Join(made, stored, topic.Store().Registry().SaveDocument(t.Context(), topic.Name(), []byte("shards: 2"))); err != nil {
+		saved := topic.Store().Registry().SaveDocument(t.Context(), topic.Name(), []byte("shards: 2"))
+		if err := errors.Join(made, stored, saved); err != nil {
 			t.Error(err)
 		}
 	}

@@ -11,8 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/duefleet/duefleet/task"
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 // Load reads and checks the settings in the file at path, and in the environment. A

@@ -233,9 +233,10 @@ func TestAnEmptyTopicIsRefused(t *testing.T) {
 		"--- # nothing\n"} {
 		_, err := ParseTopic("orders", []byte(doc))
 		wantLines(t, err, "orders:1: is empty; must be keys with values, or {} for a topic with every default")
-		if edited, _, err := Edit("orders", []byte(doc), []string{"shards=8"}); err != nil ||
-			string(edited) != "shards: 8\n" {
-			t.Errorf("%q can't be mended: %q, %v", doc, edited, err)
+		d := ReadDraft("orders", []byte(doc))
+		d.Assign("shards=8")
+		if _, err := d.Topic(); err != nil || string(d.Render()) != "shards: 8\n" {
+			t.Errorf("%q can't be mended: %q, %v", doc, d.Render(), err)
 		}
 	}
 	if topic, err := ParseTopic("orders", []byte("{}")); err != nil || topic.Shards != 4 {
@@ -273,8 +274,9 @@ func TestBoundaries(t *testing.T) {
 	} {
 		for _, v := range values {
 			text, refused := strings.CutPrefix(v, "!")
-			_, _, err := Edit("orders", nil, []string{key + "=" + text})
-			if (err != nil) != refused {
+			d := ReadDraft("orders", nil)
+			d.Assign(key + "=" + text)
+			if _, err := d.Topic(); (err != nil) != refused {
 				t.Errorf("%s=%.20s: got %v", key, text, err)
 			}
 		}

@@ -1,6 +1,6 @@
 // Package connect makes options of clients, TLS configurations and secrets from the settings
-// of connections. It reads files of secrets and TLS again when they change. It opens no
-// connection.
+// of connections. It reads files of secrets and TLS again when they change, and knows what to do
+// about errors of servers. It opens no connection.
 package connect
 
 import (

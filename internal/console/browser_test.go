@@ -162,7 +162,8 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 	}
 	park(t, r.Store.Topic("mails"), "returned: NO_ROUTE to exchange 'mails' <b>", hostileID, oddID, "m-1", "m-2")
 	park(t, r.Store.Topic("mails"), "refused", "m-3")
-	check.OK(t, r.Store.Registry().SaveDocument(t.Context(), "invoices.monthly", []byte("shards: 2\nrate: 2000\ndeclare: {queue: orders}\n")))
+	check.OK(t, r.Store.Registry().SaveDocument(t.Context(), "invoices.monthly",
+		[]byte("shards: 2\nrate: 2000\ndeclare: {queue: orders}\n")))
 	blocked := problem.New(problem.ExchangeMissing, "mails", "no exchange 'mails' in vhost '/'")
 	blocked.Nodes, blocked.Since = []string{"one"}, time.Now().Add(-3*time.Minute)
 	unsafe := problem.Unsafe([]string{"appendonly is no"})

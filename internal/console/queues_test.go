@@ -47,7 +47,8 @@ func queueTopic(t *testing.T) *fixture.Redis {
 	t.Helper()
 	r := fixture.New(t)
 	topic, _ := r.Serve(t, 1)
-	check.OK(t, topic.Store().Registry().SaveDocument(t.Context(), topic.Name(), []byte("declare: {queue: orders.due, dead_letter: orders.dead}\n")))
+	check.OK(t, topic.Store().Registry().SaveDocument(t.Context(), topic.Name(),
+		[]byte("declare: {queue: orders.due, dead_letter: orders.dead}\n")))
 	return r
 }
 

@@ -295,11 +295,10 @@ func TestTheCommandOfADocument(t *testing.T) {
 		for _, ch := range p.Changes {
 			assignments = append(assignments, ch.Key+"="+ch.New)
 		}
-		raw, _, err := config.Edit("orders", []byte(c[0]), assignments)
+		got, err := topicconfig.Edit{Assignments: assignments}.Of("orders", config.ParseDocument("orders", []byte(c[0]), 1))
 		check.OK(t, err)
-		got := config.ParseDocument("orders", raw, 0)
-		check.OK(t, got.Err)
-		if differs := config.Diff(p.After.Topic, got.Topic); len(differs) > 0 {
+		check.OK(t, got.After.Err)
+		if differs := config.Diff(p.After.Topic, got.After.Topic); len(differs) > 0 {
 			t.Errorf("%q to %q: %q differs: %v", c[0], c[1], assignments, differs)
 		}
 	}

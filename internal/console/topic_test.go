@@ -24,7 +24,8 @@ func TestATopicsPage(t *testing.T) {
 	topic, p := r.Serve(t, 2)
 	fixture.Put(t, topic, p, 1, fixture.Entries(task.In(30*time.Second), []byte("\x00a"), "a", "b")...)
 	fixture.Put(t, topic, p, 1, fixture.Entries(task.In(2*time.Hour), []byte("\x00a"), "c")...)
-	check.OK(t, topic.Store().Registry().SaveDocument(t.Context(), topic.Name(), []byte("shards: 2\nrate: 2000\ndeclare: {queue: <b>}\n")))
+	check.OK(t, topic.Store().Registry().SaveDocument(t.Context(), topic.Name(),
+		[]byte("shards: 2\nrate: 2000\ndeclare: {queue: <b>}\n")))
 	route := problem.New(problem.ExchangeMissing, "orders", "no exchange 'orders'")
 	other := problem.New(problem.ExchangeMissing, "mails", "no exchange 'mails'")
 	member(t, r, balance.Member{Instance: "one", Problems: []problem.Problem{route, other},

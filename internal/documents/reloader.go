@@ -15,6 +15,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 )
@@ -165,7 +166,7 @@ func (r *Reloader) ask(ctx context.Context, names []string) {
 	err := r.sources.ask(ctx, names)
 	if r.deny("source", err != nil, err) && err != nil {
 		r.cfg.Log.WarnContext(ctx, "the recorded sources of topics can't be read, this scanner's own settings apply",
-			"error", config.Advised("redis", err))
+			"error", connect.Advised("redis", err))
 	}
 }
 
@@ -260,7 +261,7 @@ func (r *Reloader) Follow(ctx context.Context) {
 				restored = time.Now()
 			}
 			if r.deny("topics", shard.Denied(err), err) && err != nil {
-				r.cfg.Log.WarnContext(ctx, "topics that redis keeps can't be read", "error", config.Advised("redis", err))
+				r.cfg.Log.WarnContext(ctx, "topics that redis keeps can't be read", "error", connect.Advised("redis", err))
 			}
 		}
 		r.reap(ctx)
@@ -289,7 +290,7 @@ func (r *Reloader) deny(operation string, refused bool, err error) (news bool) {
 	defer r.mu.Unlock()
 	_, before := r.denied[operation]
 	if delete(r.denied, operation); refused {
-		r.denied[operation] = operation + " denied: " + config.Advised("redis", err)
+		r.denied[operation] = operation + " denied: " + connect.Advised("redis", err)
 	}
 	return before != refused
 }

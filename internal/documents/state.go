@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/problem"
 )
 
@@ -161,7 +162,7 @@ func (f *faults) recordSource(ctx context.Context, err error) {
 // recordAway records that the source can't be read, and logs when that begins. It is no error in
 // the configuration: the settings in force stay, and changes wait.
 func (f *faults) recordAway(ctx context.Context, err error) {
-	advice := config.Advice("consul", err.Error())
+	advice := connect.Advice("consul", err.Error())
 	first := !f.away
 	f.away, f.errors[""] = true, err.Error()
 	if first {

@@ -47,7 +47,8 @@ func (r *Registry) KeepDocument(ctx context.Context, topic, source string, docum
 	if source == "" {
 		err = r.SaveDocument(ctx, topic, document)
 	} else {
-		err = wrapIf(r.scripts.Run(ctx, r.keeping(topic, source, "", "1", document)).Err(), "save document of topic %s", topic)
+		err = r.scripts.Run(ctx, r.keeping(topic, source, "", "1", document)).Err()
+		err = wrapIf(err, "save document of topic %s", topic)
 	}
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/documents"
 	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/reshard"
@@ -204,7 +205,7 @@ func (k *keeper) keep(ctx context.Context) {
 	doc, losses := k.inForce.document.Load(), k.inForce.losses.Load()
 	if err := k.documents.Keep(ctx, k.store, p, doc); err != nil {
 		if k.health.Tried("document", err) && ctx.Err() == nil {
-			k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", config.Advised("redis", err))
+			k.log.WarnContext(ctx, "redis does not keep the topic's document", "error", connect.Advised("redis", err))
 		}
 		k.pause.Wait(ctx)
 		return

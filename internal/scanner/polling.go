@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/poll"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/reshard"
@@ -122,7 +122,7 @@ type outages struct {
 
 // begin records why a node doesn't serve the topic, and logs it once for each outage.
 func (o *outages) begin(ctx context.Context, t *topic, node, operation string, err error) {
-	why := config.Advised("redis", err)
+	why := connect.Advised("redis", err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t.health.outage.Store(&outage{kindOfRedis(err), why})

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -38,7 +38,7 @@ func (h *topicHealth) Fails(ctx context.Context, at int, operation string, err e
 	h.worked.Store(refusal{at, operation}, false)
 	if h.refusals.record(refusal{at, operation}, true, err) {
 		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error",
-			config.Advised("redis", err))
+			connect.Advised("redis", err))
 	}
 }
 
@@ -65,7 +65,7 @@ func (h *topicHealth) Tried(operation string, err error) (news bool) {
 // settled notes the outcome of each attempt of the settler to write outcomes to Redis.
 func (h *topicHealth) settled(operation string, err error) {
 	if h.Tried(operation, err); err != nil {
-		h.unsettled.Log(context.Background(), "operation", operation, "error", config.Advised("redis", err))
+		h.unsettled.Log(context.Background(), "operation", operation, "error", connect.Advised("redis", err))
 	}
 }
 
@@ -81,7 +81,7 @@ func (h *topicHealth) listens(err error) {
 	ctx := context.Background()
 	switch news := h.Tried("listen", err); {
 	case news && err != nil:
-		h.log.WarnContext(ctx, "redis does not let this scanner listen for new tasks", "error", config.Advised("redis", err))
+		h.log.WarnContext(ctx, "redis does not let this scanner listen for new tasks", "error", connect.Advised("redis", err))
 	case news:
 		h.log.InfoContext(ctx, "redis lets this scanner listen for new tasks again")
 	}
@@ -136,7 +136,7 @@ func (r *refusals) record(at refusal, refused bool, err error) (news bool) {
 		r.why = map[refusal]reason{}
 	}
 	logged := before.logged || !there && (at.shard == everyShard || len(r.why) < refusalsLogged)
-	r.why[at] = reason{config.Advised("redis", err), shard.Denied(err), logged, time.Now()}
+	r.why[at] = reason{connect.Advised("redis", err), shard.Denied(err), logged, time.Now()}
 	return !there && logged
 }
 
@@ -200,6 +200,6 @@ func (r *refusals) shards(n int, keep time.Duration) (out refusedShards) {
 }
 
 // adviceOnRedis returns what to do about an error of Redis.
-func adviceOnRedis(text string) string { return config.Advice("redis", text) }
+func adviceOnRedis(text string) string { return connect.Advice("redis", text) }
 
 var _ reshard.Report = (*topicHealth)(nil)

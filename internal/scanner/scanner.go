@@ -173,7 +173,7 @@ func (s *Scanner) connect() (err error) {
 	c := forward.Config{
 		Latest: func() ([]string, *tls.Config) { return urls(), secure() }, URLs: s.cfg.Settings.RabbitMQ.URLs,
 		TLS: secure(), Log: s.cfg.Log, Name: "duefleet " + s.cfg.Instance,
-		Advice: func(text string) string { return config.Advice("rabbitmq", text) },
+		Advice: func(text string) string { return connect.Advice("rabbitmq", text) },
 	}
 	if s.connection, err = forward.New(c); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/retry"
@@ -55,7 +55,7 @@ func (k *Clock) Watch(ctx context.Context) {
 		readings, err := k.Registry.Clocks(limited)
 		cancel()
 		if err != nil && !k.silent && ctx.Err() == nil { // heartbeats report that Redis is away
-			k.Log.DebugContext(ctx, "not known whether redis's clock agrees", "error", config.Advised("redis", err))
+			k.Log.DebugContext(ctx, "not known whether redis's clock agrees", "error", connect.Advised("redis", err))
 		}
 		k.silent = err != nil
 		k.record(ctx, readings)

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/registry"
@@ -62,7 +62,7 @@ func (k *Identity) Watch(ctx context.Context) {
 		err := k.check(ctx)
 		failure := ""
 		if err != nil { // heartbeats report that Redis is away
-			failure = config.Advised("redis", err)
+			failure = connect.Advised("redis", err)
 		}
 		if failure != k.failure && failure != "" && ctx.Err() == nil {
 			k.Log.DebugContext(ctx, "not known whether redis has the data of the fleet", "error", failure)

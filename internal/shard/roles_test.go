@@ -151,7 +151,8 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		_, beat := store.Registry().Heartbeat(t.Context(), "nobody", time.Minute, time.Hour)
 		for what, err := range map[string]error{
 			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,
-			"save a document": store.Registry().SaveDocument(t.Context(), "orders", []byte("{}")), "list a topic": store.Registry().AddTopic(t.Context(), "orders"),
+			"save a document":    store.Registry().SaveDocument(t.Context(), "orders", []byte("{}")),
+			"list a topic":       store.Registry().AddTopic(t.Context(), "orders"),
 			"live":               beat,
 			"describe a scanner": described, "fence another topic": fenced,
 			"write the placement": rdb.Eval(t.Context(), "return redis.call('HSET', KEYS[1], 'value', '9 4096 4096 stable')",

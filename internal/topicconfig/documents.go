@@ -29,7 +29,7 @@ func Open(cfg config.Consul, log *slog.Logger) (Documents, error) {
 	}
 	client, err := consul.New(consul.Config{
 		Addr: cfg.Addr, Token: token, TLS: secure, Prefix: cfg.Prefix, Log: log,
-		Advice: func(text string) string { return config.Advice("consul", text) },
+		Advice: func(text string) string { return connect.Advice("consul", text) },
 	})
 	return Documents{client}, err
 }

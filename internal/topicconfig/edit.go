@@ -10,7 +10,7 @@ import (
 
 // Edit is a change of a topic's document by some of its settings.
 type Edit struct {
-	// Assignments are as config.Edit takes them: shards=8, declare.queue=q.
+	// Assignments are as config.Draft takes them: shards=8, declare.queue=q.
 	Assignments []string
 	// Replace begins from an empty document.
 	Replace bool
@@ -44,7 +44,7 @@ func (e Edit) Of(topic string, found config.Document) (Plan, error) {
 
 // from applies the edit to the document before.
 func (e Edit) from(topic string, before []byte) (p Plan, err error) {
-	raw, changes, err := config.Edit(topic, before, e.Assignments)
+	raw, changes, err := edit(topic, before, e.Assignments)
 	if err != nil {
 		return p, err
 	}

@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
-	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
@@ -72,7 +72,7 @@ func (q *queue) dial(ctx context.Context) (conn *amqp.Connection, err error) {
 
 // refused says what to do about an error of RabbitMQ.
 func refused(operation string, err error) error {
-	return AdvisedError(operation + ": " + config.Advised("rabbitmq", err))
+	return AdvisedError(operation + ": " + connect.Advised("rabbitmq", err))
 }
 
 // consume makes the queue, binds it, and begins to consume.

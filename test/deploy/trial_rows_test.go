@@ -255,7 +255,8 @@ func missingRight(t *testing.T) {
 	tr := newTrial(t, k.settings())
 	k.ask("ACL", "SETUSER", "duefleet-scanner", "-zrangebyscore")
 	tr.schedule("0s")
-	advice := tr.finds("redis.rights", "fail", "user duefleet-scanner may not run zrangebyscore")["redis.rights"]
+	advice := tr.finds("redis.rights", "fail", "user duefleet-scanner may not run zrangebyscore",
+		"fleet")["redis.rights"] // a heartbeat, too, needs the right
 	// status, too, needs the right
 	tr.tell(verdicts{Exit: 1, Doctor: 1, Ready: []int{503, 503},
 		Metrics: []string{"redis_refuses", "redis_refuses orders"}, Alerts: []string{"DuefleetRedisDown"}})

@@ -299,7 +299,7 @@ func addKeys(all map[string]bool, source string) {
 			all[m[1]+place] = true
 		}
 	}
-	if strings.Contains(source, `t.documentKey() + ":source"`) {
+	if strings.Contains(source, `r.documentKey(topic) + ":source"`) {
 		all["document:{topic}:source"] = true
 	}
 }

@@ -1,50 +1,71 @@
-package config
+package topicconfig
 
 import (
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/duefleet/duefleet/internal/config"
 )
 
-// rewrite returns the document with each of the keys set to its value in s, or removed if
-// s has none. It changes only the keys' lines, so comments and order stay. It can't do
-// that in a JSON document, for example. So it reads the result, and if that differs from
-// s, it renders s instead.
-func rewrite(name string, doc []byte, s settings, keys []string) []byte {
-	if len(s.values)+len(s.sections) == 0 {
-		return render(s)
+// edit applies assignments, as config.Draft takes them, to a topic's document. With an empty
+// doc it makes a new document, and changes lists all its settings. It checks only the result, so
+// an edit can also fix a broken document. The error is config.Errors.
+//
+// If doc is YAML with one key a line, after keeps its comments, its order and everything
+// that isn't edited. Otherwise after is rendered from the settings.
+func edit(topic string, doc []byte, assignments []string) (after []byte, changes []config.Change, err error) {
+	d := config.ReadDraft(topic, doc)
+	isNew := d.Empty()
+	was, _ := d.Topic() // with mistakes, without what they are in
+	keys := make([]string, 0, len(assignments))
+	for _, a := range assignments {
+		d.Assign(a)
+		key, _, _ := strings.Cut(a, "=")
+		keys = append(keys, key)
 	}
+	is, err := d.Topic()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !isNew {
+		return rewrite(topic, doc, d, keys), config.Diff(was, is), nil
+	}
+	for _, s := range d.Settings() {
+		changes = append(changes, config.Change{Key: s.Key, New: s.Text})
+	}
+	return d.Render(), changes, nil
+}
+
+// rewrite returns the document with each of the keys set to its value in d, or removed if
+// d has none. It changes only the keys' lines, so comments and order stay. It can't do
+// that in a JSON document, for example. So it reads the result, and if that differs from
+// d, it renders d instead.
+func rewrite(topic string, doc []byte, d *config.Draft, keys []string) []byte {
+	if d.Empty() {
+		return d.Render()
+	}
+	settings := d.Settings()
 	t := text{strings.Split(strings.TrimSuffix(string(doc), "\n"), "\n"), regexp.MustCompile(keyLine)}
 	for _, key := range keys {
 		section, leaf, nested := strings.Cut(key, ".")
-		switch g, there := s.values[key]; {
-		case !nested && there:
-			t.set(0, len(t.lines), "", key, scalar(g.value))
-		case !nested || !s.holds(section):
+		at := slices.IndexFunc(settings, func(s config.Setting) bool { return s.Key == key })
+		switch {
+		case !nested && at >= 0:
+			t.set(0, len(t.lines), "", key, settings[at].YAML)
+		case !nested || !d.Has(section):
 			t.remove(0, len(t.lines), "", section)
-		case there:
-			t.nested(section, leaf, scalar(g.value), s)
+		case at >= 0:
+			t.nested(section, leaf, settings[at].YAML, settings)
 		default:
-			t.nested(section, leaf, "", s)
+			t.nested(section, leaf, "", settings)
 		}
 	}
 	written := []byte(strings.Join(t.lines, "\n") + "\n")
-	again := &errorList{}
-	got := readTopic(name, written, again)
-	if len(again.list) > 0 || !reflect.DeepEqual(got.plain(), s.plain()) {
-		return render(s)
+	if !d.Equal(config.ReadDraft(topic, written)) {
+		return d.Render()
 	}
 	return written
-}
-
-// plain returns the values by key.
-func (s settings) plain() map[string]any {
-	all := map[string]any{}
-	for key, g := range s.values {
-		all[key] = g.value
-	}
-	return all
 }
 
 // text is a topic's document.
@@ -111,14 +132,14 @@ func (t *text) remove(from, to int, indent, key string) {
 }
 
 // nested sets a key of a section, or removes it if value is "".
-func (t *text) nested(section, key, value string, s settings) {
+func (t *text) nested(section, key, value string, settings []config.Setting) {
 	at := t.find(0, len(t.lines), "", section)
 	if at < 0 {
 		t.lines = append(t.lines, section+":", "  "+key+": "+value)
 		return
 	}
 	if p := t.keyLine.FindStringSubmatch(t.lines[at]); p[3] != "" { // {a: b}
-		t.set(at, at+1, "", section, flow(section, s))
+		t.set(at, at+1, "", section, flow(section, settings))
 		return
 	}
 	indent, end := "  ", t.end(at)
@@ -136,12 +157,11 @@ func (t *text) nested(section, key, value string, s settings) {
 }
 
 // flow writes a section on one line.
-func flow(section string, s settings) string {
+func flow(section string, settings []config.Setting) string {
 	var parts []string
-	for _, f := range topicFields() {
-		leaf, under := strings.CutPrefix(f.key, section+".")
-		if g, there := s.values[f.key]; there && under {
-			parts = append(parts, leaf+": "+scalar(g.value))
+	for _, s := range settings {
+		if leaf, under := strings.CutPrefix(s.Key, section+"."); under {
+			parts = append(parts, leaf+": "+s.YAML)
 		}
 	}
 	return "{" + strings.Join(parts, ", ") + "}"

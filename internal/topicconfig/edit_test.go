@@ -1,24 +1,35 @@
-package config
+package topicconfig
 
 import (
+	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/test/check"
 )
 
+// changes takes a key with its old and its new value, then the next.
+func changes(texts ...string) (all []config.Change) {
+	for c := range slices.Chunk(texts, 3) {
+		all = append(all, config.Change{Key: c[0], Old: c[1], New: c[2]})
+	}
+	return all
+}
+
 func TestEditMakesANewDocument(t *testing.T) {
 	t.Parallel()
-	doc, diff, err := Edit("orders", nil, []string{"shards=8", "declare.queue=q"})
+	doc, diff, err := edit("orders", nil, []string{"shards=8", "declare.queue=q"})
 	check.OK(t, err)
 	if want := "shards: 8\ndeclare:\n  queue: q\n"; string(doc) != want {
 		t.Errorf("got %q, want %q", doc, want)
 	}
-	if want := []Change{{"shards", "", "8"}, {"declare.queue", "", "q"}}; !slices.Equal(diff, want) {
+	if want := changes("shards", "", "8", "declare.queue", "", "q"); !slices.Equal(diff, want) {
 		t.Errorf("got %v, want %v", diff, want)
 	}
 }
@@ -30,26 +41,26 @@ func TestEditChangesADocument(t *testing.T) {
 		name   string
 		assign []string
 		doc    string
-		diff   []Change
+		diff   []config.Change
 	}{
 		{"a value", []string{"shards=12"}, "# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the " +
-			"sale\nshards: 12   # of 4\n", []Change{{"shards", "8", "12"}}},
+			"sale\nshards: 12   # of 4\n", changes("shards", "8", "12")},
 		{"back to the default", []string{"shards="},
-			"# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the sale\n", []Change{{"shards", "8", "4"}}},
+			"# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the sale\n", changes("shards", "8", "4")},
 		{"a whole section", []string{"backoff=", "paused=true"},
-			"# comment\npaused: true\n\n# for the sale\nshards: 8   # of 4\n", []Change{{"backoff.max", "1m", "5m"},
-				{"paused", "false", "true"}}},
+			"# comment\npaused: true\n\n# for the sale\nshards: 8   # of 4\n",
+			changes("backoff.max", "1m", "5m", "paused", "false", "true")},
 		{"nothing new", []string{"tick=1000ms"}, doc + "tick: 1s\n", nil},
-		{"a text like a number", []string{"exchange=12"}, doc + "exchange: \"12\"\n", []Change{{"exchange", "orders", "12"}}},
-		{"a value with =", []string{"exchange=a=b"}, doc + "exchange: \"a=b\"\n", []Change{{"exchange", "orders", "a=b"}}},
+		{"a text like a number", []string{"exchange=12"}, doc + "exchange: \"12\"\n", changes("exchange", "orders", "12")},
+		{"a value with =", []string{"exchange=a=b"}, doc + "exchange: \"a=b\"\n", changes("exchange", "orders", "a=b")},
 		{
 			"a section", []string{"declare.queue=q"}, doc + "declare:\n  queue: q\n",
-			[]Change{{"declare.type", "", "direct"}, {"declare.queue", "", "q"}, {"declare.queue_type", "", "quorum"}},
+			changes("declare.type", "", "direct", "declare.queue", "", "q", "declare.queue_type", "", "quorum"),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, diff, err := Edit("orders", []byte(doc), c.assign)
+			got, diff, err := edit("orders", []byte(doc), c.assign)
 			if err != nil || string(got) != c.doc || !slices.Equal(diff, c.diff) {
 				t.Errorf("got %q, %v, %v", got, diff, err)
 			}
@@ -82,7 +93,7 @@ func TestEditTouchesItsLinesAlone(t *testing.T) {
 		{"--- # a\nshards: 8", []string{"shards=9", "rate=2"}, "--- # a\nshards: 9\nrate: 2\n"},
 		{"# a\nshard: 8 # b\nrate: 1 # c\n", []string{"shard=", "shards=8"}, "# a\nrate: 1 # c\nshards: 8\n"},
 	} {
-		got, _, err := Edit("orders", []byte(c.doc), c.assign)
+		got, _, err := edit("orders", []byte(c.doc), c.assign)
 		if err != nil || string(got) != c.want {
 			t.Errorf("%q %v:\ngot  %q, %v\nwant %q", c.doc, c.assign, got, err, c.want)
 		}
@@ -97,7 +108,7 @@ func TestEditWritesAnewWhatItCannotEdit(t *testing.T) {
 		"{\n\t\"rate\": 1,\n\t\"shards\": 8,\n\t\"backoff\": {\"min\": \"2s\"}\n}\n",
 		"{rate: 1, shards: 8, backoff: {min: 2s}}",
 	} {
-		got, _, err := Edit("orders", []byte(doc), []string{"shards=9"})
+		got, _, err := edit("orders", []byte(doc), []string{"shards=9"})
 		if want := "shards: 9\nbackoff:\n  min: 2s\nrate: 1\n"; err != nil || string(got) != want {
 			t.Errorf("%s: got %q, %v, want %q", doc, got, err, want)
 		}
@@ -120,15 +131,23 @@ func TestEditRefuses(t *testing.T) {
 		"tick=5":                 `orders: tick: want a duration with a unit, as in 30s, 30m or 2d; got "5"`,
 		"backoff.max=1ms":        `orders: backoff.min: must be at most backoff.max, which is 1ms; got 1s`,
 	} {
-		_, _, err := Edit("orders", nil, []string{assignment})
-		wantLines(t, err, want)
+		_, _, err := edit("orders", nil, []string{assignment})
+		wantMistakes(t, err, want)
 	}
-	_, _, err := Edit("orders", nil, []string{"shards=8", "shards=9"})
-	wantLines(t, err, `orders: shards: assigned twice`)
-	_, _, err = Edit("orders", []byte("shards: 0\ntick: 1s\nwindow: 0\n"), []string{"shards=8"})
-	wantLines(t, err, `orders:3: window: must be 1 to 100000; got 0`)
-	_, _, err = Edit("orders", []byte("declare: {queue: q, type: topic}\n"), []string{"declare.queue="})
-	wantLines(t, err, `orders:1: declare.queue: is required where declare is given`)
+	_, _, err := edit("orders", nil, []string{"shards=8", "shards=9"})
+	wantMistakes(t, err, `orders: shards: assigned twice`)
+	_, _, err = edit("orders", []byte("shards: 0\ntick: 1s\nwindow: 0\n"), []string{"shards=8"})
+	wantMistakes(t, err, `orders:3: window: must be 1 to 100000; got 0`)
+	_, _, err = edit("orders", []byte("declare: {queue: q, type: topic}\n"), []string{"declare.queue="})
+	wantMistakes(t, err, `orders:1: declare.queue: is required where declare is given`)
+}
+
+// wantMistakes requires config.Errors with these lines.
+func wantMistakes(t *testing.T, err error, want string) {
+	t.Helper()
+	if got, are := errors.AsType[config.Errors](err); !are || got.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
 }
 
 func TestEditMendsABrokenDocument(t *testing.T) {
@@ -147,33 +166,22 @@ func TestEditMendsABrokenDocument(t *testing.T) {
 		{"declare: {type: header, queue: q}\n", []string{"declare.type=fanout"}, "declare: {type: fanout, queue: q}\n"},
 		{"declare: {queue: q}\nrate: 1\n", []string{"declare.queue="}, "rate: 1\n"},
 	} {
-		got, _, err := Edit("orders", []byte(c.doc), c.assign)
+		got, _, err := edit("orders", []byte(c.doc), c.assign)
 		if err != nil || string(got) != c.want {
 			t.Errorf("%q %v: got %q, %v", c.doc, c.assign, got, err)
 		}
 	}
 }
 
-func TestDiffOfTheSameTopicIsEmpty(t *testing.T) {
-	t.Parallel()
-	a := DefaultTopic("orders")
-	if got := Diff(a, DefaultTopic("orders")); got != nil {
-		t.Errorf("got %v", got)
-	}
-	if a.Declare != nil {
-		t.Error("the topic was changed")
-	}
-}
-
 // drawTopic draws any topic that keeps the rules.
-func drawTopic(t *rapid.T) Topic {
+func drawTopic(t *rapid.T) config.Topic {
 	durations := func(least, most time.Duration) *rapid.Generator[time.Duration] {
 		return rapid.Custom(func(t *rapid.T) time.Duration {
 			return time.Duration(rapid.Int64Range(int64(least), int64(most)).Draw(t, "d"))
 		})
 	}
-	name := rapid.StringN(1, -1, 255).Filter(func(s string) bool { return queueName(s) == "" })
-	topic := Topic{
+	name := rapid.StringN(1, -1, 255).Filter(func(s string) bool { return !strings.HasPrefix(s, "amq.") })
+	topic := config.Topic{
 		Shards:      rapid.IntRange(1, 4096).Draw(t, "shards"),
 		Exchange:    name.Draw(t, "exchange"),
 		RoutingKey:  name.Draw(t, "routing_key"),
@@ -191,7 +199,7 @@ func drawTopic(t *rapid.T) Topic {
 	topic.Backoff.Min = durations(time.Millisecond, 24*time.Hour).Draw(t, "min")
 	topic.Backoff.Max = durations(topic.Backoff.Min, 24*time.Hour).Draw(t, "max")
 	if rapid.Bool().Draw(t, "declare") {
-		topic.Declare = &Declare{
+		topic.Declare = &config.Declare{
 			Type:      rapid.SampledFrom([]string{"direct", "topic", "fanout", "headers"}).Draw(t, "type"),
 			Queue:     name.Draw(t, "queue"),
 			QueueType: rapid.SampledFrom([]string{"quorum", "classic"}).Draw(t, "queue_type"),
@@ -204,9 +212,9 @@ func drawTopic(t *rapid.T) Topic {
 	return topic
 }
 
-func assignmentsOf(topic Topic) []string {
+func assignmentsOf(topic config.Topic) []string {
 	var all []string
-	for key, text := range Effective(topic) {
+	for key, text := range config.Effective(topic) {
 		all = append(all, key+"="+text)
 	}
 	return all
@@ -216,63 +224,22 @@ func TestParseGivesBackWhatEditSet(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		first, second := drawTopic(t), drawTopic(t)
-		doc, _, err := Edit("orders", nil, assignmentsOf(first))
+		doc, _, err := edit("orders", nil, assignmentsOf(first))
 		check.OK(t, err)
-		if got, err := ParseTopic("orders", doc); err != nil || !reflect.DeepEqual(got, first) {
+		if got, err := config.ParseTopic("orders", doc); err != nil || !reflect.DeepEqual(got, first) {
 			t.Fatalf("%s\ngot %+v, %v; want %+v", doc, got, err, first)
 		}
 		change := assignmentsOf(second)
 		if second.Declare == nil {
 			change = append(change, "declare=")
 		}
-		doc, diff, err := Edit("orders", doc, change)
+		doc, diff, err := edit("orders", doc, change)
 		check.OK(t, err)
-		if got, err := ParseTopic("orders", doc); err != nil || !reflect.DeepEqual(got, second) {
+		if got, err := config.ParseTopic("orders", doc); err != nil || !reflect.DeepEqual(got, second) {
 			t.Fatalf("%s\ngot %+v, %v; want %+v", doc, got, err, second)
 		}
-		if !slices.Equal(diff, Diff(first, second)) {
-			t.Fatalf("got %v, want %v", diff, Diff(first, second))
+		if !slices.Equal(diff, config.Diff(first, second)) {
+			t.Fatalf("got %v, want %v", diff, config.Diff(first, second))
 		}
 	})
-}
-
-func TestDurationsAreShownShortAndWhole(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		time.Second: "1s", 5 * time.Minute: "5m", 90 * time.Second: "1m30s", time.Hour: "1h", 10 * time.Minute: "10m",
-		100 * time.Minute: "1h40m", time.Hour + time.Second: "1h0m1s", 10 * time.Hour: "10h",
-		1500 * time.Microsecond: "1.5ms", 0: "0s",
-	} {
-		if got := show(d); got != want {
-			t.Errorf("%v: got %s, want %s", d, got, want)
-		}
-	}
-}
-
-// TestACompleteDocumentIsTheSameTopic: it has every key, except the end and the reason of a
-// pause if they are empty. It reads as the same topic, even with a text that YAML could
-// read as something else.
-func TestACompleteDocumentIsTheSameTopic(t *testing.T) {
-	t.Parallel()
-	for _, doc := range []string{
-		"{}", "exchange: ''\nrouting_key: 'true'\n", "shards: 7\npaused: true\nbackoff: {max: 90m}\n",
-		"paused: true\npaused_reason: 'on: yes'\npaused_until: 2026-12-01T10:00:00Z\n",
-		"exchange: \"a: b # c\"\ndeclare: {queue: q}\nheaders: lean\n",
-		"declare: {queue: q, dead_letter: d}\n", "intake: {}\n", "intake: {exchange: in, type: fanout, headers: true}\n",
-	} {
-		want, err := ParseTopic("orders", []byte(doc))
-		check.OK(t, err)
-		complete := Complete(want)
-		got, err := ParseTopic("orders", complete)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q is %q: got %+v, %v", doc, complete, got, err)
-		}
-		for _, f := range topicFields() {
-			_, there := readTopic("orders", complete, &errorList{}).values[f.key]
-			value, wanted := f.of(want)
-			if wanted = wanted && (value != "" || f.key == "exchange" || f.key == "routing_key"); there != wanted {
-				t.Errorf("%q is %q: has %s is %v, want %v", doc, complete, f.key, there, wanted)
-			}
-		}
-	}
 }
