@@ -19,7 +19,7 @@ func (o *operator) member(name string) (says *atomic.Pointer[balance.Member]) {
 	says = &atomic.Pointer[balance.Member]{}
 	says.Store(&balance.Member{Applied: math.MaxInt64})
 	beat := balance.NewHeartbeat(balance.HeartbeatConfig{
-		Store: o.store, Instance: name, After: func() {},
+		Store: o.store, Instance: name,
 		Describe: func() balance.Member { m := *says.Load(); m.Instance = name; return m },
 		Advice:   func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
 	})

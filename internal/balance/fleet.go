@@ -113,8 +113,6 @@ type HeartbeatConfig struct {
 	// in Pace. Without a Pace it is called with each.
 	Describe func() Member
 	Pace     func() time.Duration
-	// After is called after each heartbeat, answered or not.
-	After func()
 	// Advice returns what to append to an error from Redis for operators; "" for nothing.
 	Advice func(err string) string
 	Log    *slog.Logger
@@ -162,7 +160,6 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		h.beat(ctx)
-		h.cfg.After()
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:

@@ -61,9 +61,6 @@ func (f *fleet) beating(instance string, cfg HeartbeatConfig) (h *Heartbeat, sto
 		cfg.Describe = func() Member { return Member{Instance: instance, Host: "host of " + instance} }
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	if cfg.After == nil {
-		cfg.After = func() {}
-	}
 	if cfg.Advice == nil {
 		cfg.Advice = func(string) string { return "" }
 	}
@@ -118,7 +115,10 @@ func TestAHeartbeatKeepsAMemberInTheFleetUntilItEnds(t *testing.T) {
 	f := newFleet(t)
 	f.silent("dead", time.Hour)
 	var beats atomic.Int64
-	one, stop := f.beating("one", HeartbeatConfig{After: func() { beats.Add(1) }})
+	one, stop := f.beating("one", HeartbeatConfig{Describe: func() Member {
+		beats.Add(1)
+		return Member{Instance: "one"}
+	}})
 	check.Until(t, "two heartbeats", func() bool { return beats.Load() >= 2 })
 	if state := one.State(); state.Live != 1 || state.Answered.IsZero() || state.Failure != "" {
 		t.Errorf("alone in the fleet: %+v", state)
@@ -151,7 +151,10 @@ func TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice(t *testing.T) {
 	downs := func() int { return len(log.Lines("redis does not serve this scanner")) }
 	ups := func() int { return len(log.Lines("redis serves this scanner again")) }
 	h, _ := f.beating("one", HeartbeatConfig{
-		After:  func() { beats.Add(1) },
+		Describe: func() Member {
+			beats.Add(1)
+			return Member{Instance: "one"}
+		},
 		Advice: func(string) string { return advice.Load().(string) },
 		Log:    slog.New(slog.NewTextHandler(log, nil)),
 	})

@@ -169,7 +169,7 @@ func member(t *testing.T, r *fixture.Redis, m balance.Member) {
 	t.Helper()
 	m.Applied = math.MaxInt64
 	beat := balance.NewHeartbeat(balance.HeartbeatConfig{
-		Store: r.Store, Instance: m.Instance, After: func() {}, Describe: func() balance.Member { return m },
+		Store: r.Store, Instance: m.Instance, Describe: func() balance.Member { return m },
 		Advice: func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
 	})
 	check.Background(t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })

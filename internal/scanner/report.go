@@ -119,8 +119,7 @@ func (m *lastMinute) addToNote(n *balance.TopicNote) {
 	n.Lateness = late
 }
 
-// measure sets the metrics about what this member depends on. It is called after each
-// heartbeat.
+// measure sets the metrics that have a state. It is called at each scrape.
 func (s *Scanner) measure() {
 	if state := s.heartbeat.State(); !state.Answered.IsZero() {
 		s.metrics.LiveScanners.Set(float64(state.Live))

@@ -140,7 +140,7 @@ func New(cfg Config) (*Scanner, error) {
 		return nil, err
 	}
 	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
-		Store: s.store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
+		Store: s.store, Instance: cfg.Instance, Describe: s.describe, Log: cfg.Log,
 		Advice: adviceOnRedis, Pace: func() time.Duration { return notePace(len(s.all())) },
 	})
 	s.listener, s.convoy = s.store.NewListener(), s.store.NewConvoy()
@@ -160,6 +160,7 @@ func New(cfg Config) (*Scanner, error) {
 		s.identity.Kept, reload.Register = cfg.Register, cfg.Register
 	}
 	s.documents = documents.New(reload)
+	s.metrics.set.Before(s.measure)
 	return s, errors.Join(s.observe(), telemetry.AddProblems(s.cfg.Registry, s.measured))
 }
 

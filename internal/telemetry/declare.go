@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -24,8 +25,9 @@ import (
 // names are an interface: dashboards and alerts depend on them.
 type Set struct {
 	mu     sync.Mutex // so that Forget meets all series of a struct or none
-	all    group
+	all    []prometheus.Collector
 	topics []vector
+	before atomic.Pointer[func()]
 }
 
 // Declare adds the metrics that the fields of T declare, and returns a T.
@@ -75,11 +77,15 @@ func (s *Set) add(vectors []vector) {
 // Register registers all metrics with reg. If one of the names is taken, it registers none and
 // returns the error.
 func (s *Set) Register(reg prometheus.Registerer) error {
-	if err := reg.Register(s.all); err != nil {
+	if err := reg.Register(group{s.all, &s.before}); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	return nil
 }
+
+// Before makes f run before each time that the metrics are collected, to set those with a state.
+// It may run several times at once.
+func (s *Set) Before(f func()) { s.before.Store(&f) }
 
 // Switch is a gauge that is 1 or 0.
 type Switch struct{ gauge prometheus.Gauge }
@@ -177,18 +183,24 @@ func gauges(field reflect.StructField, v *prometheus.GaugeVec) any {
 
 // group registers and collects its members as one, so that registering can't stop
 // half-way.
-type group []prometheus.Collector
+type group struct {
+	members []prometheus.Collector
+	before  *atomic.Pointer[func()]
+}
 
 // Describe implements prometheus.Collector.
 func (g group) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range g {
+	for _, c := range g.members {
 		c.Describe(ch)
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (g group) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range g {
+	if before := g.before.Load(); before != nil {
+		(*before)()
+	}
+	for _, c := range g.members {
 		c.Collect(ch)
 	}
 }
