@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -75,8 +76,9 @@ func TestWhatScannersSayIsNoTroubleOfTheCaller(t *testing.T) {
 	o := newOperator(t, "topics: {orders: {}}\n")
 	o.serve("orders", 1)
 	trouble := "not connected to RabbitMQ: connection refused; check that the server runs there, and rabbitmq.urls"
-	o.member("one").Store(&balance.Member{Applied: math.MaxInt64, Troubles: map[string]string{"orders": trouble}})
-	o.heard("one", func(m balance.Member) bool { return len(m.Troubles) > 0 })
+	o.member("one").Store(&balance.Member{Applied: math.MaxInt64,
+		Problems: []problem.Problem{problem.New(problem.TopicUnserved, "orders", trouble)}})
+	o.heard("one", func(m balance.Member) bool { return len(m.Problems) > 0 })
 	var out, said bytes.Buffer
 	if code := run(t.Context(), []string{"status", "--exit-code", "--config", o.config}, &out,
 		&said); code != cli.Unhealthy {

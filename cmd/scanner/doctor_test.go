@@ -21,6 +21,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -104,7 +105,8 @@ func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
 	o.heard("old", func(m balance.Member) bool { return m.Applied == 7 })
 	o.finds("with nobody behind", "fleet configuration", "")
 	o.worksBy("refusing", map[string]string{"orders": "rate: 4\n", "mails": "{}"},
-		balance.Member{Errors: map[string]string{"orders": "unknown key"}})
+		balance.Member{Errors: map[string]string{"orders": "unknown key"},
+			Problems: []problem.Problem{problem.New(problem.DocumentRefused, "orders", "unknown key")}})
 	o.finds("with one that refuses", "fleet configuration", "")
 	o.finds("of one that refuses", "topic orders document", "fail: scanner refusing refuses it")
 	o.worksBy("slow", map[string]string{"orders": "rate: 4\n", "mails": "{}"}, balance.Member{})
@@ -126,7 +128,8 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 		o.serve(topic, 1)
 	}
 	one := o.member("one")
-	one.Store(&balance.Member{Applied: math.MaxInt64, Errors: map[string]string{"t39": "unknown key"}})
+	one.Store(&balance.Member{Applied: math.MaxInt64, Errors: map[string]string{"t39": "unknown key"},
+		Problems: []problem.Problem{problem.New(problem.DocumentRefused, "t39", "unknown key")}})
 	o.heard("one", func(m balance.Member) bool { return len(m.Errors) > 0 })
 	findings, code := o.examined()
 	for _, f := range findings {
@@ -178,7 +181,8 @@ func TestConsulAwayIsOneDegradedState(t *testing.T) {
 	for topic := range documents {
 		o.serve(topic, 1)
 	}
-	o.worksBy("one", documents, balance.Member{Away: true, Errors: map[string]string{"": "consul answers 500"}})
+	o.worksBy("one", documents, balance.Member{Away: true, Errors: map[string]string{"": "consul answers 500"},
+		Problems: []problem.Problem{problem.Away(problem.ConsulAway, "consul answers 500")}})
 	o.worksBy("two", documents, balance.Member{})
 	code, text := o.call("status", "--exit-code")
 	const degraded = "scanner one: the source of topics can't be read, the last good settings stay in force: consul " +
@@ -219,13 +223,14 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	if err := o.rdb.ZAdd(t.Context(), o.prefix+":due:{late:0}", before).Err(); err != nil {
 		t.Fatal(err)
 	}
-	trouble := map[string]string{"orders": "redis refuses", "mails": "redis refuses"}
+	trouble := []problem.Problem{problem.New(problem.TopicUnserved, "mails", "redis refuses"),
+		problem.New(problem.TopicUnserved, "orders", "redis refuses")}
 	fleet := map[string]*atomic.Pointer[balance.Member]{"one": o.member("one"), "two": o.member("two"),
 		"three": o.member("three")}
 	for name, says := range fleet {
-		says.Store(&balance.Member{Applied: 7, Troubles: trouble,
+		says.Store(&balance.Member{Applied: 7, Problems: trouble,
 			Topics: map[string]balance.TopicNote{"mails": {Paused: true}}})
-		o.heard(name, func(m balance.Member) bool { return len(m.Troubles) > 0 })
+		o.heard(name, func(m balance.Member) bool { return len(m.Problems) > 0 })
 	}
 	for check, want := range map[string]string{
 		"topics served": "fail: scanners one, three, two don't serve topics mails, orders: redis refuses -> scanner " +
@@ -239,7 +244,7 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 		o.finds("with three in trouble", check, want)
 	}
 	for name, says := range fleet {
-		says.Store(&balance.Member{Applied: 8, Troubles: map[string]string{"mails": "redis refuses"}})
+		says.Store(&balance.Member{Applied: 8, Problems: trouble[:1]})
 		o.heard(name, func(m balance.Member) bool { return m.Applied == 8 })
 	}
 	o.finds("once it is served", "topic late late", "fail: a task has been due for 1h0m")

@@ -9,6 +9,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
@@ -113,7 +114,8 @@ func TestApplyTellsOfEachTopic(t *testing.T) {
 	o := newConsulOperator(t)
 	says := o.member("one")
 	m := *says.Load()
-	m.Blocked, m.Troubles = map[string]string{"a": "not_found"}, map[string]string{"a": "no exchange"}
+	m.Blocked = map[string]string{"a": "not_found"}
+	m.Problems = []problem.Problem{problem.New(problem.ExchangeMissing, "a", "no exchange")}
 	says.Store(&m)
 	o.heard("one", func(m balance.Member) bool { return len(m.Blocked) > 0 })
 	path := writeFile(t, "topics.yaml", "a: {}\nb: {}\n")

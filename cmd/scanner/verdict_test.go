@@ -10,6 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/test/check"
 )
 
@@ -62,7 +63,7 @@ func TestSetTellsWhatScannersMakeOfIt(t *testing.T) {
 	o.wants(cli.Done, "topic orders: applied by 1 scanner", "topic", "set", "orders", "rate=3") // nothing to change
 
 	says.Store(&balance.Member{Applied: math.MaxInt64, Blocked: map[string]string{"orders": "not_found"},
-		Troubles: map[string]string{"orders": "no exchange"}})
+		Problems: []problem.Problem{problem.New(problem.ExchangeMissing, "orders", "no exchange")}})
 	o.heard("one", func(m balance.Member) bool { return len(m.Blocked) > 0 })
 	for _, verb := range [][]string{{"set", "orders", "rate=4"}, {"resume", "orders"}} {
 		o.wants(cli.Failed, "scanner: topic orders: blocked by 1 scanner: no exchange", append([]string{"topic"}, verb...)...)

@@ -46,9 +46,9 @@ func ReadVerdict(fleet []balance.Member, topic string, index uint64) Verdict {
 		case m.Errors[topic] != "":
 			v.Refused[m.Errors[topic]]++
 		case m.Blocked[topic] != "":
-			v.Blocked[cmp.Or(m.Troubles[topic], m.Blocked[topic])]++
+			v.Blocked[cmp.Or(m.Trouble(topic), m.Blocked[topic])]++
 		case slices.Contains(m.Applying, topic):
-			v.Open[cmp.Or(m.Troubles[topic], "RabbitMQ has not answered yet")]++
+			v.Open[cmp.Or(m.Trouble(topic), "RabbitMQ has not answered yet")]++
 		default:
 			v.Applied++
 		}

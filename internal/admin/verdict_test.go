@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/problem"
 )
 
 // TestAVerdictIsOfThoseWhoLiveAndOfTheDocumentInQuestion: dead scanners don't count, nor do
@@ -11,6 +12,9 @@ import (
 func TestAVerdictIsOfThoseWhoLiveAndOfTheDocumentInQuestion(t *testing.T) {
 	t.Parallel()
 	about := func(text string) map[string]string { return map[string]string{"orders": text} }
+	trouble := func(text string) []problem.Problem {
+		return []problem.Problem{problem.New(problem.TopicUnserved, "orders", text)}
+	}
 	other := map[string]string{"mails": "broken"}
 	good := balance.Member{Alive: true, Applied: 7}
 	for want, c := range map[string]struct {
@@ -28,14 +32,14 @@ func TestAVerdictIsOfThoseWhoLiveAndOfTheDocumentInQuestion(t *testing.T) {
 		"not applied yet by 1 scanner: consul is away": {[]balance.Member{{Alive: true, Applied: 6,
 			Errors: map[string]string{"": "consul is away"}}}, false},
 		"not applied yet by 1 scanner: no connection": {[]balance.Member{{Alive: true, Applied: 7,
-			Applying: []string{"orders"}, Troubles: about("no connection")}}, false},
+			Applying: []string{"orders"}, Problems: trouble("no connection")}}, false},
 		"refused by 1 of 2 scanners: broken; blocked by 1 of 2 scanners: 404": {
 			[]balance.Member{{Alive: true, Applied: 7, Errors: about("broken")},
-				{Alive: true, Applied: 7, Blocked: about("not_found"), Troubles: about("404")}}, true,
+				{Alive: true, Applied: 7, Blocked: about("not_found"), Problems: trouble("404")}}, true,
 		},
 		"applied by 1 of 3 scanners; blocked by 2 of 3 scanners: 404": {
-			[]balance.Member{good, {Alive: true, Applied: 7, Blocked: about("not_found"), Troubles: about("404")},
-				{Alive: true, Applied: 7, Blocked: about("not_found"), Troubles: about("404")}}, true,
+			[]balance.Member{good, {Alive: true, Applied: 7, Blocked: about("not_found"), Problems: trouble("404")},
+				{Alive: true, Applied: 7, Blocked: about("not_found"), Problems: trouble("404")}}, true,
 		},
 	} {
 		v := ReadVerdict(c.fleet, "orders", 7)

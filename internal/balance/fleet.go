@@ -62,20 +62,14 @@ type Member struct {
 	Documents uint64 `json:"config_documents,string,omitempty"`
 	// Errors has the configuration errors by topic; "" stands for the source as a whole.
 	Errors map[string]string `json:"config_errors,omitempty"`
-	// Problems has everything that the member has found. It is nil only if the member's
-	// version reports texts alone: Troubles, Warnings, Refused and Errors.
+	// Problems has everything that the member has found.
 	Problems []problem.Problem `json:"problems,omitzero"`
-	// Troubles holds the reason why a topic isn't served now, by topic, for version 0.1.
 	// Blocked has the kind of problem by topic, but only for problems that waiting doesn't
 	// fix.
-	Troubles map[string]string `json:"troubles,omitempty"`
-	Blocked  map[string]string `json:"blocked,omitempty"`
+	Blocked map[string]string `json:"blocked,omitempty"`
 	// Applying names the topics whose newest settings RabbitMQ has neither accepted nor
 	// refused so far.
 	Applying []string `json:"applying,omitempty"`
-
-	// Warnings are Redis's settings that can lose acknowledged tasks, for version 0.1.
-	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Members lists the scanners that sent a heartbeat recently, by name.

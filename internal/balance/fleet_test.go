@@ -48,7 +48,7 @@ func (f *fleet) members() string {
 	check.OK(f.t, err)
 	var out []string
 	for _, m := range members {
-		out = append(out, fmt.Sprint(m.Instance, " ", m.Alive, " ", m.Host, m.Troubles["orders"]))
+		out = append(out, fmt.Sprint(m.Instance, " ", m.Alive, " ", m.Host, m.Trouble("orders")))
 	}
 	return strings.Join(out, ", ")
 }
@@ -77,7 +77,7 @@ func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	for instance, note := range map[string]string{
-		"killed": `{"instance": "killed", "host": "h", "troubles": {"orders": ": no exchange"}}`,
+		"killed": `{"instance": "killed", "host": "h", "problems": [{"topic": "orders", "text": ": no exchange"}]}`,
 		"newer":  "what this version can't read",
 	} {
 		_, err := f.store.Registry().Describe(t.Context(), instance, []byte(note))

@@ -10,22 +10,14 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 )
 
-// TestProblemsOfBothVersions: a member of version 0.1 reports texts, and its problems have
-// kinds all the same. A member of this version reports both, and only its problems count. A
-// dead member reports nothing.
-func TestProblemsOfBothVersions(t *testing.T) {
+// TestProblemsOfTheLiving: a dead member reports nothing.
+func TestProblemsOfTheLiving(t *testing.T) {
 	t.Parallel()
 	for heartbeat, want := range map[string][]string{
-		`{"alive":true}`:                {},
-		`{"alive":true,"problems":[]}`:  {},
-		`{"troubles":{"orders":"404"}}`: {},
-		`{"alive":true,"troubles":{"orders":"404"},"warnings":["evicts","forgets"],"refused":"other",
-			"config_errors":{"orders":"line 1","":"file"}}`: {"redis_unsafe  [a]", "other_source  [a]",
-			"configuration_refused  [a]", "document_refused orders [a]", "topic_unserved orders [a]"},
-		`{"alive":true,"config_source_away":true,"config_errors":{"":"no leader"}}`: {"source_away  [a]"},
-		`{"alive":true,"troubles":{"orders":"404"},
-			"problems":[{"kind":"exchange_missing","topic":"orders","text":"404"}]}`: {"exchange_missing orders [a]"},
-		`{"alive":true,"troubles":{"orders":"404"},"problems":[]}`: {},
+		`{"alive":true}`:               {},
+		`{"alive":true,"problems":[]}`: {},
+		`{"problems":[{"kind":"exchange_missing","topic":"orders","text":"404"}]}`:              {},
+		`{"alive":true,"problems":[{"kind":"exchange_missing","topic":"orders","text":"404"}]}`: {"exchange_missing orders [a]"},
 	} {
 		m := Member{Instance: "a"}
 		check.OK(t, json.Unmarshal([]byte(heartbeat), &m))
@@ -39,24 +31,12 @@ func TestProblemsOfBothVersions(t *testing.T) {
 	}
 }
 
-// TestAHeartbeatIsReadByVersion01: a member without problems says so, and its problems of
-// topics are there as texts too.
-func TestAHeartbeatIsReadByVersion01(t *testing.T) {
+// TestTroubleIsTheFirstProblemOfATopic that isn't about its document.
+func TestTroubleIsTheFirstProblemOfATopic(t *testing.T) {
 	t.Parallel()
-	m := Member{Problems: []problem.Problem{}}
-	m.SayAsTexts(nil)
-	text, err := json.Marshal(m)
-	check.OK(t, err)
-	var read map[string]any
-	check.OK(t, json.Unmarshal(text, &read))
-	if all, there := read["problems"].([]any); !there || len(all) != 0 {
-		t.Errorf("no problem: %s", text)
-	}
-	m.Problems = []problem.Problem{problem.New(problem.DocumentRefused, "orders", "line 1"),
+	m := Member{Problems: []problem.Problem{problem.New(problem.DocumentRefused, "orders", "line 1"),
 		problem.New(problem.ExchangeMissing, "orders", "404"), problem.New(problem.TopicOrphan, "orders", "orphan"),
-		problem.Unsafe([]string{"evicts"})}
-	m.SayAsTexts([]string{"evicts"})
-	if got := fmt.Sprint(m.Troubles, m.Warnings); got != "map[orders:404] [evicts]" {
-		t.Errorf("as texts: %s", got)
-	}
+		problem.Unsafe([]string{"evicts"})}}
+	check.Equal(t, "the trouble of orders", m.Trouble("orders"), "404")
+	check.Equal(t, "the trouble of mails", m.Trouble("mails"), "")
 }

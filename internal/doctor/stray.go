@@ -16,18 +16,13 @@ type split struct{ without, with, sources []string }
 // an orphan.
 func (f fleetView) withoutDocument(topic string) (s split, others bool) {
 	sources := map[string]bool{}
-	var unserved []string // version 0.1 calls an orphan so
-	for _, p := range f.of(problem.TopicOrphan, problem.TopicUnserved) {
-		switch {
-		case p.Topic == topic && p.Kind == problem.TopicOrphan:
+	for _, p := range f.of(problem.TopicOrphan) {
+		if p.Topic == topic {
 			s.without = p.Nodes
-		case p.Topic == topic:
-			unserved = append(unserved, p.Nodes...)
 		}
 	}
 	for _, m := range f.live() {
-		lacks := slices.Contains(s.without, m.Instance) || slices.Contains(unserved, m.Instance)
-		if !lacks && m.Documents != 0 {
+		if !slices.Contains(s.without, m.Instance) && m.Documents != 0 {
 			s.with = append(s.with, m.Instance)
 			sources[m.Source] = true
 		}

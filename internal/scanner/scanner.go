@@ -309,7 +309,6 @@ func (s *Scanner) describe() balance.Member {
 		Documents: s.documents.Hash(), Errors: docs.Errors, Blocked: map[string]string{}, Format: config.Format(),
 		Problems: s.tracker.Track(time.Now().UTC(), s.problems()), Topics: map[string]balance.TopicNote{},
 	}
-	m.SayAsTexts(s.durability.Warnings())
 	for _, v := range s.all() {
 		if v.topic.routing.applying() {
 			m.Applying = append(m.Applying, v.topic.name)
