@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -56,6 +57,8 @@ func openStore(cfg *config.Config, limit time.Duration, log *slog.Logger) (store
 		return nil, nil, err
 	}
 	options.ReadTimeout, options.WriteTimeout = limit, limit
+	// With a listener 20 for each node on up to four cores. Pipelines may use the others, too.
+	options.PoolSize, options.PipelinePoolSize = max(16, 4*runtime.GOMAXPROCS(0)), 3
 	return shard.Open(nil, options, cfg.Redis.Prefix, 0)
 }
 

@@ -274,7 +274,10 @@ func (r *Reloader) reap(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, in := range r.topics {
-		if _, removed := r.cfg.Placement(name); !removed || !in.orphan {
+		if !in.orphan {
+			continue
+		}
+		if _, removed := r.cfg.Placement(name); !removed {
 			continue
 		}
 		delete(r.topics, name)

@@ -124,7 +124,7 @@ func (i *item) confirmed(r forward.Result) {
 	t, now := i.delivery.topic, time.Now()
 	late := i.delivery.clock(now).Sub(i.claimed.Due)
 	t.metrics.forwarded(late)
-	t.minute.forwarded(now, late)
+	t.minute.Forwarded(now, late)
 	t.metrics.Confirm.Observe(r.Elapsed.Seconds())
 	if i.claimed.Redelivered {
 		t.metrics.Redelivered.Inc()

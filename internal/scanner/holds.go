@@ -70,21 +70,24 @@ func (k *holds) of(topic string) *registry.Hold {
 // holdTopics puts the holds in force.
 func (s *Scanner) holdTopics(ctx context.Context) {
 	for _, v := range s.all() {
-		v.topic.hold(ctx, s.holds.of(v.topic.name))
+		if v.topic.hold(ctx, s.holds.of(v.topic.name)) {
+			s.held.Store(true)
+		}
 	}
 }
 
-// hold pauses the topic, or with nil ends that.
-func (t *topic) hold(ctx context.Context, h *registry.Hold) {
+// hold pauses the topic, or with nil ends that. It reports whether that is news.
+func (t *topic) hold(ctx context.Context, h *registry.Hold) (news bool) {
 	before := t.inForce.held.Swap(h)
 	if (before == nil) == (h == nil) {
-		return
+		return false
 	}
 	t.inForce.pausing.Set(t.inForce.paused())
 	t.inForce.changed.Fire()
 	if h == nil {
 		t.log.InfoContext(ctx, "the topic isn't paused in redis any more")
-		return
+		return true
 	}
 	t.log.WarnContext(ctx, "the topic is paused in redis", "until", h.Until, "reason", h.Reason)
+	return true
 }

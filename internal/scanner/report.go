@@ -2,8 +2,6 @@ package scanner
 
 import (
 	"context"
-	"math"
-	"sync"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
@@ -19,7 +17,7 @@ const limitedFor = 2 * time.Second
 // topicNote returns what this scanner reports about the topic in its heartbeat.
 func (t *topic) topicNote() (n balance.TopicNote) {
 	t.retries.addToNote(&n)
-	t.minute.addToNote(&n)
+	t.minute.AddTo(&n)
 	t.logs.skipped.addToNote(&n)
 	s := t.inForce.settings()
 	n.Rate, n.Settings = s.Rate, *t.inForce.differs.Load()
@@ -46,77 +44,6 @@ func differing(doc config.Document) map[string]string {
 		all[c.Key] = c.New
 	}
 	return all
-}
-
-const (
-	// minuteSlot is the span of one slot. minuteSlots is the number of slots: the last
-	// minute's, and the current one.
-	minuteSlot  = 5 * time.Second
-	minuteSlots = int64(time.Minute/minuteSlot) + 1
-)
-
-// lastMinute counts the tasks that were forwarded in the last minute by how late they
-// were, in a ring of slots. It is safe for concurrent use.
-type lastMinute struct {
-	began time.Time // slots count from here
-
-	mu     sync.Mutex
-	newest int64 // the newest slot that counted something
-	ring   [minuteSlots]minuteCounts
-}
-
-// minuteCounts are the counts of one slot by lateness. slot is its number since began; by
-// is nil if it counted nothing.
-type minuteCounts struct {
-	slot int64
-	by   *[balance.LatenessBuckets]int64
-}
-
-func newLastMinute() *lastMinute { return &lastMinute{began: time.Now()} }
-
-// forwarded counts a task.
-func (m *lastMinute) forwarded(now time.Time, late time.Duration) {
-	slot := int64(now.Sub(m.began) / minuteSlot)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := &m.ring[slot%minuteSlots]
-	if s.by == nil || s.slot < slot {
-		*s = minuteCounts{slot, &[balance.LatenessBuckets]int64{}}
-	}
-	s.by[balance.LatenessBucket(late)]++
-	m.newest = max(m.newest, slot)
-}
-
-// addToNote adds the counts to what this scanner reports about the topic. They cover 60 to 65
-// s, or less if the topic hasn't been served for that long. If nothing was forwarded in
-// that time, addToNote frees the memory.
-func (m *lastMinute) addToNote(n *balance.TopicNote) {
-	since := time.Since(m.began)
-	oldest := max(int64(since/minuteSlot)-minuteSlots+1, 0)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.newest < oldest {
-		m.ring = [minuteSlots]minuteCounts{}
-		return
-	}
-	total, late := int64(0), balance.Lateness{}
-	for _, s := range m.ring {
-		if s.by == nil || s.slot < oldest {
-			continue
-		}
-		for bucket, tasks := range s.by {
-			if tasks > 0 {
-				late[bucket] += tasks
-				total += tasks
-			}
-		}
-	}
-	if total == 0 {
-		return
-	}
-	span := max(since-time.Duration(oldest)*minuteSlot, time.Second)
-	n.PerSecond = math.Round(1000*float64(total)/span.Seconds()) / 1000
-	n.Lateness = late
 }
 
 // measure sets the metrics that have a state. It is called at each scrape.

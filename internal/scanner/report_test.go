@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/duefleet/duefleet/internal/admin"
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/test/check"
 )
 
@@ -55,50 +52,4 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	if notes := l.describe().Topics; len(notes) != 1 {
 		t.Errorf("the heartbeat has notes of %d topics, want that of orders alone: %+v", len(notes), notes)
 	}
-}
-
-// TestTheLastMinuteIsTheLast: ten tasks a second for two minutes, each as late as the
-// seconds since the start. The rate is ten a second, and the median is the last minute's
-// alone. A minute after the last task nothing is reported or kept.
-func TestTheLastMinuteIsTheLast(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := newLastMinute()
-		var n balance.TopicNote
-		for second := range 120 {
-			for range 10 {
-				m.forwarded(time.Now(), time.Duration(second)*time.Second)
-				time.Sleep(100 * time.Millisecond)
-			}
-			if n = (balance.TopicNote{}); second >= 4 {
-				m.addToNote(&n)
-				if n.PerSecond < 9 || n.PerSecond > 11 {
-					t.Fatalf("after %d s: %v a second", second+1, n.PerSecond)
-				}
-			}
-		}
-		if median := n.Lateness.Quantile(.5); median < 80*time.Second || median > 110*time.Second {
-			t.Errorf("median of tasks that were 60 to 120 s late: %v", median)
-		}
-		time.Sleep(time.Minute + minuteSlot)
-		n = balance.TopicNote{}
-		if m.addToNote(&n); !n.IsZero() {
-			t.Errorf("a minute later: %+v", n)
-		}
-		for _, s := range m.ring {
-			if s.by != nil {
-				t.Error("an idle topic keeps its counts")
-			}
-		}
-		m.forwarded(time.Now(), time.Hour)
-		if m.addToNote(&n); n.PerSecond == 0 {
-			t.Error("nothing is counted after that")
-		}
-		time.Sleep(40 * time.Second)
-		m.forwarded(time.Now(), 0)
-		time.Sleep(30 * time.Second) // nothing has replaced the first one's slot since
-		if m.addToNote(&n); n.Lateness.Quantile(1) > time.Millisecond {
-			t.Errorf("the latest of the last minute was late by %v, want that of 30 s ago", n.Lateness.Quantile(1))
-		}
-	})
 }

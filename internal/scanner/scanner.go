@@ -102,6 +102,11 @@ type Scanner struct {
 	sleepers     *sleepers
 	groups       *groups
 	tracker      problem.Tracker // of what the heartbeats report
+	held         atomic.Bool     // a topic was paused or resumed in Redis since the last note
+	note         struct {        // of the last note
+		applied  uint64
+		applying bool
+	}
 
 	mu     sync.Mutex
 	topics map[string]*served // guarded by mu
@@ -141,14 +146,14 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, Log: cfg.Log,
-		Advice: adviceOnRedis, Pace: func() time.Duration { return notePace(len(s.all())) },
+		Advice: adviceOnRedis, Pace: s.notePace,
 	})
 	s.listener, s.convoy = s.store.NewListener(), s.store.NewConvoy()
 	s.holds = &holds{store: s.store, tell: s.holdTopics}
 	s.durability = &selfcheck.Durability{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
 	s.clock = &selfcheck.Clock{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
 	s.sleepers = &sleepers{store: s.store, live: func() int { return s.heartbeat.State().Live }, every: netInterval,
-		known: wake.NewSignal(), log: cfg.Log}
+		reads: stablePace, known: wake.NewSignal(), log: cfg.Log}
 	s.groups = &groups{log: cfg.Log, every: groupsInterval}
 	s.sleepers.topics, s.groups.topics = s.all, s.all
 	s.identity = &selfcheck.Identity{Registry: s.store.Registry(), Fleet: cfg.Settings.Redis.Prefix, Lost: s.keepAgain,
@@ -293,10 +298,14 @@ func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error 
 	return err
 }
 
-// notePace returns how often a scanner with this number of topics reports about itself. A note
-// looks at each topic, also at those that sleep.
-func notePace(topics int) time.Duration {
-	return min(time.Duration(topics)*2*time.Millisecond, 5*time.Second)
+// notePace returns how often the scanner reports about itself. A note looks at each topic, also at
+// those that sleep. News that operators wait for, after a change or a pause, come with the next
+// heartbeat.
+func (s *Scanner) notePace() time.Duration {
+	if s.note.applied != s.documents.State().Applied || s.note.applying || s.held.Swap(false) {
+		return 0
+	}
+	return min(time.Duration(len(s.all()))*5*time.Millisecond, 5*time.Second)
 }
 
 // describe returns what this member reports about itself to the others.
@@ -319,6 +328,7 @@ func (s *Scanner) describe() balance.Member {
 			m.Topics[v.topic.name] = n
 		}
 	}
+	s.note.applied, s.note.applying = m.Applied, len(m.Applying) > 0
 	return m
 }
 

@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
+	"github.com/duefleet/duefleet/task"
 )
 
 const (
@@ -33,8 +35,10 @@ const (
 	aheadTicks = 3
 	aheadLeast = 2 * time.Second
 	// stablePace is how often the placement of a topic is read. One that is awake also reads it
-	// with each draw.
+	// with each draw. Placements of sleeping topics are read together; sleepPace is how often
+	// each is compared with its document then.
 	stablePace = 30 * time.Second
+	sleepPace  = 5 * time.Minute
 	// sleepTimeout bounds the calls of one look.
 	sleepTimeout = 4 * time.Second
 )
@@ -59,6 +63,8 @@ type sleep struct {
 	shards   int
 	renewals uint64 // of the subscription
 	starts   bool   // no look has ended
+
+	read time.Time // when its placement is read next while it sleeps; zero: not known so far
 }
 
 // sleepers puts topics to sleep and wakes them.
@@ -67,6 +73,7 @@ type sleepers struct {
 	topics func() []*served
 	live   func() int
 	every  time.Duration // netInterval, except in tests
+	reads  time.Duration // stablePace, except in tests
 	known  wake.Signal   // a topic's placement is known, so its shards can be looked at
 	log    *slog.Logger
 	clock  atomic.Pointer[reading] // the last one; nil: none so far
@@ -121,6 +128,7 @@ func (k *sleepers) pass(ctx context.Context) {
 		return // heartbeats report that; nothing can be delivered
 	}
 	k.clock.Store(&reading{time.Now(), millis})
+	k.readPlacements(ctx)
 	every := min(k.every*time.Duration(max(k.live(), 1)), netMost)
 	var topics []*topic
 	var shards []shard.Shard
@@ -144,6 +152,45 @@ func (k *sleepers) pass(ctx context.Context) {
 		}
 		heads = heads[n:]
 	}
+}
+
+// readPlacements reads the placements of the sleeping topics whose turn it is. The resharder of a
+// topic whose placement differs, or can't be read, finds out why.
+func (k *sleepers) readPlacements(ctx context.Context) {
+	var topics []*topic
+	var stores []*shard.Topic
+	for _, v := range k.topics() {
+		if v.topic.beginRead(k.reads) {
+			topics, stores = append(topics, v.topic), append(stores, v.topic.store)
+		}
+	}
+	for i, p := range k.store.Placements(ctx, stores) {
+		switch t := topics[i]; {
+		case p.Err == nil:
+			t.polling.Drawn(p.Placement)
+		case errors.Is(p.Err, task.ErrUnknownTopic):
+			t.polling.Drawn(shard.Placement{})
+		default:
+			t.placed.Send()
+		}
+	}
+}
+
+// beginRead reports whether the placement of the topic, if it sleeps, should be read now.
+func (t *topic) beginRead(every time.Duration) bool {
+	t.sleep.mu.Lock()
+	defer t.sleep.mu.Unlock()
+	s := &t.sleep
+	if !s.asleep {
+		s.read = time.Time{}
+		return false
+	}
+	now := time.Now()
+	due := !s.read.IsZero() && !now.Before(s.read)
+	if due || s.read.IsZero() {
+		s.read = now.Add(every - rand.N(every/4)) // so that not all are read together
+	}
+	return due
 }
 
 // asleep reports whether the topic sleeps.
@@ -186,12 +233,16 @@ func (t *topic) wakeIfDue() {
 	}
 }
 
-// pace returns how often the topic's placement is read, if no message says that it changed.
+// pace returns how often the topic's placement is compared with its document, if nothing says that
+// one of them changed.
 func (t *topic) pace() time.Duration {
-	if p, _ := t.resharder.Known(); p.Epoch > 0 && p.Phase == shard.Stable {
-		return stablePace
+	switch p, _ := t.resharder.Known(); {
+	case p.Epoch == 0 || p.Phase != shard.Stable:
+		return reshard.Interval
+	case t.asleep():
+		return sleepPace
 	}
-	return reshard.Interval
+	return stablePace
 }
 
 // soon reports whether a topic with a task that is due then must be awake.

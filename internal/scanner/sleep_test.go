@@ -57,6 +57,24 @@ func TestASleepingTopicWakes(t *testing.T) {
 	l.sleeps()
 }
 
+// TestTheFleetLearnsThePlacementOfASleepingTopic: it is read although no message says that it
+// changed. One that Redis lost is made again.
+func TestTheFleetLearnsThePlacementOfASleepingTopic(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 20ms", "shards: 4")}, nil)
+	l.quiet, l.sleepers.reads = 50*time.Millisecond, 100*time.Millisecond
+	l.start()
+	orders := l.sleeps()
+	key := l.cfg.Settings.Redis.Prefix + ":placement:{orders}"
+	known, _ := orders.resharder.Known()
+	other := shard.Placement{Epoch: known.Epoch + 2, Shards: 8, Previous: 8, Phase: shard.Stable}
+	check.OK(l.t, l.rdb.HSet(t.Context(), key, "value", other.String()).Err())
+	check.Until(t, "it to be known", func() bool { p, _ := orders.resharder.Known(); return p == other })
+	l.sleeps()
+	check.OK(l.t, l.rdb.Del(t.Context(), key).Err())
+	check.Until(t, "a placement", func() bool { return l.rdb.Exists(t.Context(), key).Val() == 1 })
+}
+
 // TestACallThatFailsOnceATopicSleepsIsNoOutage: no call would show that it is over. Heartbeats tell
 // whether Redis is there.
 func TestACallThatFailsOnceATopicSleepsIsNoOutage(t *testing.T) {

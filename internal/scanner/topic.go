@@ -38,7 +38,7 @@ type topic struct {
 	polling   *polling
 	poller    *poll.Poller
 	retries   *retries
-	minute    *lastMinute
+	minute    *balance.LastMinute
 	resharder *reshard.Resharder
 	health    *topicHealth
 	logs      limitedLogs
@@ -79,7 +79,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	force.setDocument(doc)
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
-		window: s.budget.Window(doc.Topic.Window), retries: newRetries(), minute: newLastMinute(),
+		window: s.budget.Window(doc.Topic.Window), retries: newRetries(), minute: balance.NewLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics, tracer: s.tracer,
 		live: func() int { return s.heartbeat.State().Live }, beat: s.heartbeat.State,
 		requests: &s.requests, placed: wake.NewSignal(), known: s.sleepers.known,

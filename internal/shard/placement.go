@@ -124,6 +124,31 @@ func (t *Topic) Placement(ctx context.Context) (Placement, error) {
 	return t.placementFrom(t.store.Client(ctx).HGet(ctx, t.placementKey(), "value").Result())
 }
 
+// PlacementRead is a placement, or the error of Topic.Placement.
+type PlacementRead struct {
+	Placement
+	Err error
+}
+
+// Placements reads the placements of topics in pipelines. The results are in the order of the
+// topics.
+func (s *Store) Placements(ctx context.Context, topics []*Topic) []PlacementRead {
+	all := make([]PlacementRead, 0, len(topics))
+	for some := range slices.Chunk(topics, headsAtOnce) {
+		pipe := s.Client(ctx).Pipeline()
+		answers := make([]*redis.StringCmd, len(some))
+		for i, t := range some {
+			answers[i] = pipe.HGet(ctx, t.placementKey(), "value")
+		}
+		_, _ = pipe.Exec(ctx) // each answer has its own error
+		for i, t := range some {
+			p, err := t.placementFrom(answers[i].Result())
+			all = append(all, PlacementRead{p, err})
+		}
+	}
+	return all
+}
+
 func (t *Topic) placementFrom(text string, err error) (Placement, error) {
 	if errors.Is(err, redis.Nil) {
 		return Placement{}, unknownTopic(t.name)
