@@ -46,13 +46,13 @@ func (r *Resharder) Run(ctx context.Context) {
 		}
 		logged = false
 		pause.Reset()
-		var turn <-chan struct{}
-		if r.owesSweep() {
-			turn = r.cfg.Turns
+		wait, turn := r.cfg.Pace(), r.cfg.Turns
+		if left := r.untilSweep(); left > 0 {
+			wait, turn = min(wait, left), nil
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(r.cfg.Pace()):
+		case <-time.After(wait):
 		case <-r.cfg.Placed:
 		case <-changed:
 		case <-turn:
@@ -61,10 +61,13 @@ func (r *Resharder) Run(ctx context.Context) {
 	}
 }
 
-// owesSweep reports whether it is time to look for orphaned tasks.
-func (r *Resharder) owesSweep() bool {
-	return r.last.Epoch > 0 && r.last.Phase == shard.Stable &&
-		time.Since(r.swept) >= sweepInterval*time.Duration(max(r.cfg.Live(), 1))
+// untilSweep returns how long it is until the next look for orphaned tasks; 0 if it is owed.
+func (r *Resharder) untilSweep() time.Duration {
+	every := sweepInterval * time.Duration(max(r.cfg.Live(), 1))
+	if r.last.Epoch == 0 || r.last.Phase != shard.Stable {
+		return every
+	}
+	return max(every-time.Since(r.swept), 0)
 }
 
 // reconcile creates the placement if there is none, begins a desired change, and ends a
@@ -88,7 +91,7 @@ func (r *Resharder) reconcile(ctx context.Context) error {
 	}
 	// A failed sweep is reported until it succeeds, and doesn't block a change of M.
 	var unswept error
-	if r.turn && r.owesSweep() {
+	if r.turn && r.untilSweep() == 0 {
 		if unswept = r.sweep(ctx, p); unswept == nil {
 			r.swept, r.turn = time.Now(), false
 		}
