@@ -42,6 +42,7 @@ func (l *lone) problem(kind problem.Kind, topic string) (found problem.Problem) 
 func TestAFullRedisReachesStatus(t *testing.T) {
 	t.Parallel()
 	l := loneOn(t, servertest.OwnRedis(t))
+	l.durability.Every = 10 * time.Millisecond
 	l.run()
 	check.OK(l.t, l.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	check.Until(t, "the problem", func() bool { return l.problem(problem.RedisFull, "").Kind != "" })

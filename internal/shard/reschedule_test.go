@@ -102,7 +102,7 @@ func TestMovesWaitOnceForReplicas(t *testing.T) {
 	// Redis may not have heard of the script, and a call that is sent again waits again.
 	first := Move{Op: NewOp(), ID: "0", When: task.In(2 * time.Hour)}
 	check.OK(c.t, c.Reschedule(c.t.Context(), c.p, c.notAfter(), []Move{first})[0].Err)
-	check.OK(c.t, c.scripts.AwaitReplicas(1))
+	check.OK(c.t, c.scripts.AwaitReplicas(2)) // in the shared cluster, each master has one
 	waits := 0
 	faults.Before(c.rdb, func(r faults.Request) {
 		for _, cmd := range r.Commands {
@@ -116,6 +116,8 @@ func TestMovesWaitOnceForReplicas(t *testing.T) {
 			t.Fatalf("move %d: due %d, %v", i, r.Due, r.Err)
 		}
 	}
-	check.Equal(t, "waits", waits, 1)
+	if !c.store.Clustered() { // a client of a cluster has no hook where it sends WAIT
+		check.Equal(t, "waits", waits, 1)
+	}
 	check.Equal(t, "the last is moved", c.read(fmt.Sprint(movesAtOnce)).Due.Before(time.UnixMilli(c.now()+120_000)), true)
 }
