@@ -9,8 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/duefleet/duefleet/test/race"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 	binary := filepath.Join(dir, "producer")
 	args := []string{"build", "-o", binary}
-	if raceEnabled {
+	if race.Detects {
 		args = append(args, "-race")
 	}
 	build := exec.Command("go", append(args, ".")...)
@@ -209,4 +213,13 @@ func wantError(t testing.TB, r result, code int, text string) {
 	if r.code != code || !oneLine || !strings.Contains(r.stderr, text) {
 		t.Errorf("exit code %d, want %d; standard error:\n%swant one line with %q", r.code, code, r.stderr, text)
 	}
+}
+
+// peakMemory returns the peak memory of a process that has ended, in bytes; 0 if it isn't known.
+func peakMemory(state *os.ProcessState) int64 {
+	usage, ok := state.SysUsage().(*syscall.Rusage)
+	if !ok || runtime.GOOS != "linux" { // the unit of Maxrss differs between systems
+		return 0
+	}
+	return usage.Maxrss << 10
 }

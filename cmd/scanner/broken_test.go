@@ -27,13 +27,7 @@ func (o *operator) puts(documents map[string]string) (names func() string) {
 	o.t.Helper()
 	client, prefix := o.consul()
 	folder := prefix + "/topics/"
-	ops := api.TxnOps{}
-	for name, text := range documents {
-		ops = append(ops, &api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: folder + name, Value: []byte(text)}})
-	}
-	if ok, answer, _, err := client.Txn().Txn(ops, nil); err != nil || !ok {
-		o.t.Fatal(answer, err)
-	}
+	fixture.WriteDocuments(o.t, client, prefix, documents)
 	return func() string {
 		keys, _, err := client.KV().Keys(folder, "", nil)
 		if err != nil {

@@ -1,32 +1,21 @@
 package main
 
 import (
-	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
+	"maps"
 	"math"
-	"net/url"
-	"os"
-	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/hashicorp/consul/api"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/problem"
-	"github.com/duefleet/duefleet/internal/router"
-	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/heartbeat"
 )
 
 // examined returns the findings of `scanner doctor` and its exit code.
@@ -61,57 +50,15 @@ func (o *operator) finds(what, check, want string) {
 	}
 }
 
-// notes writes a member's note about its applied documents to Consul.
-func (o *operator) notes(member string, documents map[string]string) {
-	o.t.Helper()
-	client, prefix := o.consul()
-	text, _ := json.Marshal(map[string]any{"documents": digests(documents)})
-	pair := &api.KVPair{Key: prefix + "/status/" + member + "/config", Value: text}
-	if _, err := client.KV().Put(pair, nil); err != nil {
-		o.t.Fatal(err)
-	}
-}
-
-func digests(documents map[string]string) map[string]string {
-	all := map[string]string{}
-	for topic, text := range documents {
-		all[topic] = config.Digest([]byte(text))
-	}
-	return all
-}
-
 // worksBy makes a member report its applied documents, in its heartbeat and in Consul.
 func (o *operator) worksBy(name string, documents map[string]string, more balance.Member) {
 	o.t.Helper()
 	says := o.member(name)
-	more.Applied, more.Documents = math.MaxInt64, config.HashAll(digests(documents))
+	more.Applied, more.Documents = math.MaxInt64, config.HashAll(heartbeat.Digests(documents))
 	says.Store(&more)
-	o.notes(name, documents)
+	client, prefix := o.consul()
+	heartbeat.WriteApplied(o.t, client, prefix, name, documents)
 	o.heard(name, func(m balance.Member) bool { return m.Documents == more.Documents })
-}
-
-// TestDoctorNamesTopicAndMemberBehind: doctor names members that haven't applied a topic's
-// document. It doesn't name members that have, that don't report it, or that refuse one,
-// which is a separate finding.
-func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
-	t.Parallel()
-	o := newConsulOperator(t)
-	now := map[string]string{"orders": "rate: 5\n", "mails": "{}"}
-	o.puts(now)
-	o.worksBy("one", now, balance.Member{})
-	o.worksBy("two", now, balance.Member{})
-	old := o.member("old")
-	old.Store(&balance.Member{Applied: 7})
-	o.heard("old", func(m balance.Member) bool { return m.Applied == 7 })
-	o.finds("with nobody behind", "fleet configuration", "")
-	o.worksBy("refusing", map[string]string{"orders": "rate: 4\n", "mails": "{}"},
-		balance.Member{Errors: map[string]string{"orders": "unknown key"},
-			Problems: []problem.Problem{problem.New(problem.DocumentRefused, "orders", "unknown key")}})
-	o.finds("with one that refuses", "fleet configuration", "")
-	o.finds("of one that refuses", "topic orders document", "fail: scanner refusing refuses it")
-	o.worksBy("slow", map[string]string{"orders": "rate: 4\n", "mails": "{}"}, balance.Member{})
-	o.finds("with one behind", "fleet configuration",
-		"warn: scanner slow hasn't applied the document of topic orders -> ")
 }
 
 // TestDoctorMendsABrokenDocument: doctor shows the mistake with its line, and doesn't take
@@ -197,77 +144,94 @@ func TestConsulAwayIsOneDegradedState(t *testing.T) {
 	}
 }
 
-// TestDoctorKnowsWhatStatusKnows: everything that makes `status --exit-code` fail, except
-// a pause, makes doctor fail. One cause is one finding.
-func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
+// follows runs the first command of doctor's advice about a check.
+func (o *operator) follows(check string) {
+	o.t.Helper()
+	_, advice, _ := strings.Cut(o.found(check), " -> scanner ")
+	advice, _, _ = strings.Cut(advice, ";")
+	var args []string
+	for _, word := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(advice, -1) {
+		args = append(args, strings.Trim(word, "'"))
+	}
+	if len(args) < 3 {
+		o.t.Fatalf("no advice about %s: %q", check, o.found(check))
+	}
+	args = args[:len(args)-2] // without --config, which call adds
+	o.wants(cli.Done, "written", append(args, "--no-wait")...)
+}
+
+// TestAdviceAboutADocumentLosesNoSetting: a document that can't be read is brought back with
+// all settings that were in force.
+func TestAdviceAboutADocumentLosesNoSetting(t *testing.T) {
 	t.Parallel()
-	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: "+
-		"{shards: 1}, late: {shards: 1, exchange: amq.direct}, parked: {shards: 1}}\n")
-	for _, topic := range []string{"orders", "mails"} {
-		o.serve(topic, 1)
-	}
-	o.finds("without a scanner", "fleet", "fail: no scanner runs")
-	o.parkAs("parked", "p-1", "handler failed")
-	o.serve("late", 1)
-	document := []byte("shards: 1\nexchange: amq.direct\n")
-	if err := o.store.Registry().SaveDocument(t.Context(), "late", document); err != nil {
-		t.Fatal(err)
-	}
-	late := []shard.Entry{{ID: "l-1", When: task.Now(), Body: []byte{0}}}
-	for _, r := range router.New(o.store).Topic("late").Schedule(t.Context(), late) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
-	before := redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "l-1"}
-	if err := o.rdb.ZAdd(t.Context(), o.prefix+":due:{late:0}", before).Err(); err != nil {
-		t.Fatal(err)
-	}
-	trouble := []problem.Problem{problem.New(problem.TopicUnserved, "mails", "redis refuses"),
-		problem.New(problem.TopicUnserved, "orders", "redis refuses")}
-	fleet := map[string]*atomic.Pointer[balance.Member]{"one": o.member("one"), "two": o.member("two"),
-		"three": o.member("three")}
-	for name, says := range fleet {
-		says.Store(&balance.Member{Applied: 7, Problems: trouble,
-			Topics: map[string]balance.TopicNote{"mails": {Paused: true}}})
-		o.heard(name, func(m balance.Member) bool { return len(m.Problems) > 0 })
-	}
-	for check, want := range map[string]string{
-		"topics served": "fail: scanners one, three, two don't serve topics mails, orders: redis refuses -> scanner " +
-			"status --config ",
-		"topic orders served": "",
-		"topic mails paused": "info: paused: nothing is delivered, and 0 tasks are due; scanner topic resume mails " +
-			"--config ",
-		"topic parked parked": "fail: 1 tasks were set aside; one of them because: handler failed -> scanner parked ls ",
-		"topic late late":     "", // another finding names the cause
-	} {
-		o.finds("with three in trouble", check, want)
-	}
-	for name, says := range fleet {
-		says.Store(&balance.Member{Applied: 8, Problems: trouble[:1]})
-		o.heard(name, func(m balance.Member) bool { return m.Applied == 8 })
-	}
-	o.finds("once it is served", "topic late late", "fail: a task has been due for 1h0m")
-	if _, code := o.examined(); code != cli.Failed {
-		t.Errorf("exit code %d", code)
+	settings := []string{"shards=8", "rate=50", "window=77", "declare.queue=q.due", "declare.dead_letter=q.dead"}
+	for name, known := range map[string]bool{"with a history": true, "without a history": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newConsulOperator(t)
+			o.wants(cli.Done, "written", append([]string{"topic", "set", "orders", "--no-wait"}, settings...)...)
+			client, prefix := o.consul()
+			pair, _, err := client.KV().Get(prefix+"/topics/orders", nil)
+			if err != nil || pair == nil {
+				t.Fatal(err)
+			}
+			good := string(pair.Value)
+			o.serve("orders", 8)
+			if err := o.store.Registry().SaveDocument(t.Context(), "orders", pair.Value); err != nil {
+				t.Fatal(err)
+			}
+			if !known {
+				if _, err := client.KV().DeleteTree(prefix+"/history/", nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o.puts(map[string]string{"orders": "shards: [\n"})
+			o.follows("topic orders document")
+			pair, _, err = client.KV().Get(prefix+"/topics/orders", nil)
+			if err != nil || pair == nil {
+				t.Fatal(err)
+			}
+			before, _ := config.ParseTopic("orders", []byte(good))
+			after, err := config.ParseTopic("orders", pair.Value)
+			if lost := config.Diff(before, after); err != nil || len(lost) > 0 {
+				t.Errorf("%v: the advice changed %v; the document is now\n%s", err, lost, pair.Value)
+			}
+		})
 	}
 }
 
-// TestDoctorWarnsBeforeTheCertificateOfAServerEnds: the certificate of these tests ends
-// within the hour. A server without TLS has none.
-func TestDoctorWarnsBeforeTheCertificateOfAServerEnds(t *testing.T) {
+// TestManyFindingsOfOneKindAreCounted: the table shows three, and JSON all.
+func TestManyFindingsOfOneKindAreCounted(t *testing.T) {
 	t.Parallel()
-	amqp := servertest.RabbitMQ(t)
-	newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['%s']}\n", amqp)).finds("without TLS", "certificates", "")
-	amqps, pool := servertest.OverTLS(t, amqp)
-	u, err := url.Parse(amqps)
-	check.OK(t, err)
-	conn, err := tls.Dial("tcp", u.Host, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})
-	check.OK(t, err)
-	block := &pem.Block{Type: "CERTIFICATE", Bytes: conn.ConnectionState().PeerCertificates[0].Raw}
-	check.OK(t, conn.Close())
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	check.OK(t, os.WriteFile(ca, pem.EncodeToMemory(block), 0o600))
-	o := newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['%s'], tls: {enabled: true, ca_file: '%s'}}\n", amqps, ca))
-	o.finds("over TLS", "certificates", "warn: the certificate of RabbitMQ at "+u.Host+" ends at ")
+	o := newConsulOperator(t)
+	const bad, unreadable = 1000, 7
+	documents := map[string]string{}
+	for i := range bad {
+		documents[fmt.Sprintf("bad %03d", i)] = "{}"
+	}
+	for i := range unreadable {
+		documents[fmt.Sprintf("unreadable-%d", i)] = "shards: ["
+	}
+	for chunk := range slices.Chunk(slices.Sorted(maps.Keys(documents)), 60) { // Consul takes 64 in one transaction
+		some := map[string]string{}
+		for _, name := range chunk {
+			some[name] = documents[name]
+		}
+		o.puts(some)
+	}
+	findings, _ := o.examined()
+	broken := 0
+	for _, f := range findings {
+		if f.State == doctor.Fail && strings.HasSuffix(f.Check, " document") {
+			broken++
+		}
+	}
+	if broken != bad+unreadable {
+		t.Errorf("JSON has %d findings, want %d", broken, bad+unreadable)
+	}
+	code, text := o.call("doctor")
+	if code != cli.Failed || strings.Count(text, " document ") != 4 || !strings.Contains(text, "1004 more like these: "+
+		"topics bad 003, bad 004, bad 005, bad 006, bad 007 and 999 more; -o json shows all") {
+		t.Errorf("code %d: %.4000s", code, text)
+	}
 }

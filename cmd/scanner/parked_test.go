@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/fixture"
 )
 
 // TestWhatAReplayLeavesIsToldToScripts: the output begins with the number of replayed
@@ -55,21 +53,7 @@ func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 func (o *operator) parkAs(topic, id, reason string) {
 	o.t.Helper()
 	o.serve(topic, 1)
-	for _, r := range router.New(o.store).Topic(topic).Schedule(o.t.Context(),
-		[]shard.Entry{{ID: id, When: task.Now(), Body: []byte{0}}}) {
-		if r.Err != nil {
-			o.t.Fatal(r.Err)
-		}
-	}
-	at := o.store.Topic(topic).Shard(0)
-	b, err := at.Claim(o.t.Context(), shard.Claim{Claimant: "w", Request: id, Limit: 1, Lease: time.Hour})
-	if err != nil || len(b.Tasks) != 1 {
-		o.t.Fatalf("claimed %+v, %v", b.Tasks, err)
-	}
-	r := shard.Release{Lease: shard.Lease{ID: id, Token: b.Tasks[0].Token}, Park: true, Attempted: true, Reason: reason}
-	if n, err := at.Release(o.t.Context(), []shard.Release{r}); n != 1 || err != nil {
-		o.t.Fatalf("parked %d, %v", n, err)
-	}
+	fixture.Park(o.t, o.store.Topic(topic), id, reason)
 }
 
 // TestParkedTasksAreChosenByReasonAndAge: reason and age select the tasks to list, replay

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -11,39 +9,18 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/problem"
-	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/heartbeat"
 )
 
-// member registers a scanner in the fleet that reports what the test sets.
-func (o *operator) member(name string) (says *atomic.Pointer[balance.Member]) {
+// member and heard are Start and Heard of the package heartbeat.
+func (o *operator) member(name string) *atomic.Pointer[balance.Member] {
 	o.t.Helper()
-	says = &atomic.Pointer[balance.Member]{}
-	says.Store(&balance.Member{Applied: math.MaxInt64})
-	beat := balance.NewHeartbeat(balance.HeartbeatConfig{
-		Store: o.store, Instance: name,
-		Describe: func() balance.Member { m := *says.Load(); m.Instance = name; return m },
-		Advice:   func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
-	})
-	check.Background(o.t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })
-	o.heard(name, func(balance.Member) bool { return true })
-	return says
+	return heartbeat.Start(o.t, o.store, balance.Member{Instance: name})
 }
 
-// heard waits until the fleet has seen a member's current report.
 func (o *operator) heard(name string, that func(balance.Member) bool) {
 	o.t.Helper()
-	check.Until(o.t, name+" to be heard", func() bool {
-		members, err := balance.Members(o.t.Context(), o.store)
-		if err != nil {
-			o.t.Fatal(err)
-		}
-		for _, m := range members {
-			if m.Instance == name && m.Alive && m.Applied > 0 && that(m) {
-				return true
-			}
-		}
-		return false
-	})
+	heartbeat.Heard(o.t, o.store, name, that)
 }
 
 // TestSetTellsWhatScannersMakeOfIt: a scanner that refuses the document or can't deliver

@@ -27,6 +27,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/heartbeat"
 	"github.com/duefleet/duefleet/test/servers"
 )
 
@@ -168,12 +169,12 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 	blocked.Nodes, blocked.Since = []string{"one"}, time.Now().Add(-3*time.Minute)
 	unsafe := problem.Unsafe([]string{"appendonly is no"})
 	unsafe.Since = time.Now().Add(-30 * time.Hour)
-	member(t, r, balance.Member{Instance: "one", Version: "v0.2.0", Started: time.Now().Add(-3 * time.Hour),
+	heartbeat.Start(t, r.Store, balance.Member{Instance: "one", Version: "v0.2.0", Started: time.Now().Add(-3 * time.Hour),
 		Problems: []problem.Problem{blocked, unsafe}, Topics: map[string]balance.TopicNote{
 			"invoices.monthly": {PerSecond: 1.5}, "orders": {PerSecond: 1234.5, Settings: map[string]string{"rate": "2000"}},
 			"sessions": {Paused: true, PausedReason: "the consumers are upgraded",
 				Settings: map[string]string{"paused": "true"}}}})
-	member(t, r, balance.Member{Instance: "two", Version: "v0.2.0", Started: time.Now().Add(-time.Minute),
+	heartbeat.Start(t, r.Store, balance.Member{Instance: "two", Version: "v0.2.0", Started: time.Now().Add(-time.Minute),
 		Problems: []problem.Problem{}})
 	return r
 }

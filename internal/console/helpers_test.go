@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,11 +18,9 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -162,25 +159,4 @@ func (s *site) signIn(form url.Values) (headers []string) {
 	}
 	value, _, _ := strings.Cut(cookie, ";")
 	return []string{"Cookie", value}
-}
-
-// member registers a scanner that reports m.
-func member(t *testing.T, r *fixture.Redis, m balance.Member) {
-	t.Helper()
-	m.Applied = math.MaxInt64
-	beat := balance.NewHeartbeat(balance.HeartbeatConfig{
-		Store: r.Store, Instance: m.Instance, Describe: func() balance.Member { return m },
-		Advice: func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
-	})
-	check.Background(t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })
-	check.Until(t, m.Instance+" to be heard", func() bool {
-		members, err := balance.Members(t.Context(), r.Store)
-		check.OK(t, err)
-		for _, other := range members {
-			if other.Instance == m.Instance && other.Applied > 0 {
-				return true
-			}
-		}
-		return false
-	})
 }

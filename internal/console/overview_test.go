@@ -15,6 +15,7 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/heartbeat"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -74,7 +75,7 @@ func TestHostileTextsAreShown(t *testing.T) {
 	check.OK(t, r.Client.SAdd(t.Context(), r.Prefix+":topics", hostile).Err())
 	p := problem.New(problem.RouteRefused, "orders", hostile)
 	p.Kind, p.Severity, p.Advice = hostile, hostile, hostile
-	member(t, r, balance.Member{Instance: hostile, Version: hostile, Problems: []problem.Problem{p}})
+	heartbeat.Start(t, r.Store, balance.Member{Instance: hostile, Version: hostile, Problems: []problem.Problem{p}})
 	s := serve(t, r.Store, Config{Settings: settings()})
 	status, page, _ := s.ask(http.MethodGet, "/?q="+"%22%3E%3Cscript%3E", nil)
 	check.Equal(t, "status", status, http.StatusOK)

@@ -10,6 +10,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/heartbeat"
 )
 
 // scanners returns a fleet of scanners; the last one is dead. Each forwards tasks of topic
@@ -89,7 +90,7 @@ func TestTheLastHourIsShown(t *testing.T) {
 	t.Parallel()
 	r := fixture.New(t)
 	r.Serve(t, 1)
-	member(t, r, balance.Member{Instance: "one", Topics: scanners(7, 0)[0].Topics})
+	heartbeat.Start(t, r.Store, balance.Member{Instance: "one", Topics: scanners(7, 0)[0].Topics})
 	s := serve(t, r.Store, Config{Settings: settings()})
 	check.Until(t, "a sample", func() bool {
 		points, _ := s.console.samples.of("orders", time.Now())

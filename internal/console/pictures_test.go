@@ -32,6 +32,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/heartbeat"
 )
 
 var pictures = flag.Bool("pictures", false, "write the pictures of docs/console.md")
@@ -137,8 +138,8 @@ func startShop(t *testing.T, r *fixture.Redis) {
 	for i, name := range blocked.Nodes {
 		late := balance.Lateness{balance.LatenessBucket(4 * time.Millisecond): 950,
 			balance.LatenessBucket(20 * time.Millisecond): 50}
-		member(t, r, balance.Member{Instance: name, Version: "v0.2.0", Host: fmt.Sprintf("host-%d", i+1), PID: 1,
-			Admin: fmt.Sprintf("10.0.0.%d:8380", i+1), Source: "consul:duefleet/topics", Documents: 0x5f3a9c21_00000000,
+		heartbeat.Start(t, r.Store, balance.Member{Instance: name, Version: "v0.2.0", Host: fmt.Sprintf("host-%d", i+1),
+			PID: 1, Admin: fmt.Sprintf("10.0.0.%d:8380", i+1), Source: "consul:duefleet/topics", Documents: 0x5f3a9c21_00000000,
 			Started: time.Now().Add(-time.Duration(50-i) * time.Hour), Problems: []problem.Problem{blocked},
 			Topics: map[string]balance.TopicNote{"orders": {PerSecond: 412, Lateness: late, Rate: 2000},
 				"reminders": {PerSecond: 5, Lateness: late}, "sessions": {Paused: true}}})

@@ -15,6 +15,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/heartbeat"
 )
 
 // TestATopicsPage shows counts, what falls due, shards, settings and problems of one topic.
@@ -28,7 +29,7 @@ func TestATopicsPage(t *testing.T) {
 		[]byte("shards: 2\nrate: 2000\ndeclare: {queue: <b>}\n")))
 	route := problem.New(problem.ExchangeMissing, "orders", "no exchange 'orders'")
 	other := problem.New(problem.ExchangeMissing, "mails", "no exchange 'mails'")
-	member(t, r, balance.Member{Instance: "one", Problems: []problem.Problem{route, other},
+	heartbeat.Start(t, r.Store, balance.Member{Instance: "one", Problems: []problem.Problem{route, other},
 		Topics: map[string]balance.TopicNote{"orders": {PerSecond: 2}}})
 	s := serve(t, r.Store, Config{Settings: settings()})
 	status, page, _ := s.ask(http.MethodGet, "/topic/orders?window=minute", nil)
@@ -155,10 +156,11 @@ func TestThePageOfTheFleet(t *testing.T) {
 	t.Parallel()
 	r := fixture.New(t)
 	r.Serve(t, 1)
-	member(t, r, balance.Member{Instance: "one", Version: "v1", Host: "h-one", PID: 7, Source: "consul:duefleet/topics",
-		Started: time.Now().Add(-3 * time.Hour), Documents: 0x12345678_00000000, Problems: []problem.Problem{
+	heartbeat.Start(t, r.Store, balance.Member{Instance: "one", Version: "v1", Host: "h-one", PID: 7,
+		Source: "consul:duefleet/topics", Started: time.Now().Add(-3 * time.Hour), Documents: 0x12345678_00000000,
+		Problems: []problem.Problem{
 			problem.New(problem.RabbitMQBlocked, "", "memory alarm"), problem.Away(problem.ConsulAway, "no leader")}})
-	member(t, r, balance.Member{Instance: "two", Problems: []problem.Problem{}})
+	heartbeat.Start(t, r.Store, balance.Member{Instance: "two", Problems: []problem.Problem{}})
 	s := serve(t, r.Store, Config{Settings: settings()})
 	_, page, _ := s.ask(http.MethodGet, "/fleet", nil)
 	contains(t, page, `<tr id="member-one"`, "h-one", "consul:duefleet/topics", "<code>12345678</code>", "3 h", "memory alarm",

@@ -81,11 +81,11 @@ func TestWireKeepsWhatIsCorked(t *testing.T) {
 
 func TestWireEndsAWriteThatBlocks(t *testing.T) {
 	t.Parallel()
-	endBlockedWrite(t, 200*time.Millisecond)
+	EndBlockedWrite(t, 200*time.Millisecond)
 }
 
-// endBlockedWrite returns how long it took until a write was ended.
-func endBlockedWrite(t *testing.T, timeout time.Duration) time.Duration {
+// EndBlockedWrite returns how long it took until a write was ended.
+func EndBlockedWrite(t *testing.T, timeout time.Duration) time.Duration {
 	t.Helper()
 	w, _ := tcpPair(t, timeout) // the peer reads nothing
 	began := time.Now()

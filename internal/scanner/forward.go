@@ -93,7 +93,6 @@ func (i *item) Resolved(r forward.Result) (freed int) {
 		}
 		return i.bytes
 	}
-	t.metrics.Released.Inc()
 	back := i.released(r)
 	span.end(i, r, back.Park)
 	if back.Park && i.claimed.Recurrence != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/selfcheck"
+	"github.com/duefleet/duefleet/internal/settle"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
@@ -23,6 +24,7 @@ type Metrics struct {
 	series    int // a topic with more shards has one series for all of them
 	topics    func(name string) *topicMetrics
 	moves     func(topic string) *reshard.Metrics
+	settled   func(topic string) *settle.Metrics
 	intakes   func(topic string) *intake.Metrics
 }
 
@@ -35,6 +37,7 @@ func NewMetrics(reg prometheus.Registerer, series int, build telemetry.Build) (*
 	m.documents, m.checks = telemetry.Declare[documents.Metrics](&m.set), telemetry.Declare[selfcheck.Metrics](&m.set)
 	m.topics = telemetry.DeclareForTopics[topicMetrics](&m.set)
 	m.moves = telemetry.DeclareForTopics[reshard.Metrics](&m.set)
+	m.settled = telemetry.DeclareForTopics[settle.Metrics](&m.set)
 	m.intakes = telemetry.DeclareForTopics[intake.Metrics](&m.set)
 	m.set.AddBuild(build)
 	return m, m.set.Register(reg)
@@ -43,7 +46,7 @@ func NewMetrics(reg prometheus.Registerer, series int, build telemetry.Build) (*
 // topic returns the metrics of a topic, and makes their series appear.
 func (m *Metrics) topic(name string) *topicMetrics {
 	t := m.topics(name)
-	t.series, t.moves, t.intake = m.series, m.moves(name), m.intakes(name)
+	t.series, t.moves, t.settled, t.intake = m.series, m.moves(name), m.settled(name), m.intakes(name)
 	return t
 }
 
@@ -64,7 +67,6 @@ type topicMetrics struct {
 	Nacked         prometheus.Counter `metric:"nacked_total" help:"Messages refused by RabbitMQ."`
 	Overdue        prometheus.Counter `metric:"overdue_total" help:"Messages that RabbitMQ did not answer in time, although it answered others."`
 	Parked         prometheus.Counter `metric:"parked_total" help:"Tasks set aside after their last attempt."`
-	Released       prometheus.Counter `metric:"released_total" help:"Tasks whose claim was given back."`
 	Ticks          prometheus.Counter `metric:"ticks_total" help:"Ticks of this scanner."`
 	EmptyTicks     prometheus.Counter `metric:"empty_ticks_total" help:"Ticks in which nothing was due."`
 
@@ -96,6 +98,7 @@ type topicMetrics struct {
 	RetryReason map[string]telemetry.Switch `metric:"retry_reason" label:"reason" values:"returned refused overdue" help:"1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue."`
 
 	moves    *reshard.Metrics
+	settled  *settle.Metrics
 	intake   *intake.Metrics
 	series   int
 	shards   atomic.Int64           // M, from placed

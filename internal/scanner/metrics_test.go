@@ -170,7 +170,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.Nacked.Inc()
 	orders.Overdue.Inc()
 	orders.Parked.Add(4)
-	orders.Released.Add(5)
+	orders.settled.Released.Add(5)
 	orders.tick(true)
 	orders.tick(false)
 	orders.Claim.Observe(.25)

@@ -100,7 +100,8 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		shard.Hearing{Woken: t.hear, Placed: t.placed.Send, Listens: t.health.listens})
 	t.polling = &polling{topic: t}
 	t.poller = poll.New(t.store, t.instance, s.convoy, &s.alarms, t.polling, &force.changed)
-	t.settler = settle.New(settle.Config{Topic: t.store, Tasks: t.tasks, Window: t.window, Tried: t.health.settled})
+	t.settler = settle.New(settle.Config{Topic: t.store, Tasks: t.tasks, Window: t.window, Tried: t.health.settled,
+		Metrics: metrics.settled})
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.publisher.Rest(t.sleep.asleep)
 	t.routing = &routing{publisher: t.publisher, inForce: force}

@@ -7,12 +7,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/internal/window"
 )
+
+// Metrics count the outcomes of one topic; telemetry.Set says what the tags mean.
+type Metrics struct {
+	Released prometheus.Counter `metric:"released_total" help:"Tasks whose claim was given back."`
+}
 
 // Config of a topic's Settler. All fields are required.
 type Config struct {
@@ -22,7 +29,8 @@ type Config struct {
 	// Window has the places of the tasks. A task frees its place when its outcome is in Redis.
 	Window *window.Window
 	// Tried takes the outcome of each attempt.
-	Tried func(operation string, err error)
+	Tried   func(operation string, err error)
+	Metrics *Metrics
 }
 
 // Settler removes confirmed tasks from Redis and releases the others, in batches. A batch
@@ -90,6 +98,7 @@ func (s *Settler) Settle(at int, l shard.Lease) {
 
 // Release makes the release of a task pending.
 func (s *Settler) Release(at int, r shard.Release) {
+	s.cfg.Metrics.Released.Inc()
 	s.add(at, func(p *settlement) { p.release = append(p.release, r) })
 }
 
@@ -100,6 +109,7 @@ func (s *Settler) Advance(at int, a shard.Advance) {
 
 // ParkRun makes the parking of a recurring task's run pending.
 func (s *Settler) ParkRun(at int, run ParkedRun) {
+	s.cfg.Metrics.Released.Inc()
 	s.add(at, func(p *settlement) { p.park = append(p.park, run) })
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/window"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
@@ -31,9 +32,12 @@ func claimed(t *testing.T) (*Settler, *fixture.Redis, shard.Lease) {
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
-	return New(Config{Topic: orders, Window: window.NewBudget(1 << 20).Window(2000), Tried: func(string, error) {}}), r,
-		batch.Tasks[0].Lease()
+	cfg := Config{Topic: orders, Window: window.NewBudget(1 << 20).Window(2000), Tried: func(string, error) {},
+		Metrics: counters()}
+	return New(cfg), r, batch.Tasks[0].Lease()
 }
+
+func counters() *Metrics { return telemetry.DeclareForTopics[Metrics](&telemetry.Set{})("orders") }
 
 // stored reports whether task a is in shard 0.
 func stored(t *testing.T, s *Settler) bool {
@@ -67,7 +71,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 		t.Fatalf("room for %+v, %v", got, err)
 	}
 	failed := make(chan struct{}, 1000)
-	s := New(Config{Topic: orders, Window: w, Tried: func(_ string, err error) {
+	s := New(Config{Topic: orders, Window: w, Metrics: counters(), Tried: func(_ string, err error) {
 		if err == nil {
 			return
 		}
@@ -163,7 +167,7 @@ func TestSettlementsGather(t *testing.T) {
 	topic, _ := fixture.New(t).Serve(t, 1)
 	tried := make(chan string, 10)
 	w := window.NewBudget(1 << 20).Window(4 * 8)
-	s := New(Config{Topic: topic, Window: w, Tried: func(operation string, err error) {
+	s := New(Config{Topic: topic, Window: w, Metrics: counters(), Tried: func(operation string, err error) {
 		tried <- fmt.Sprint(operation, err)
 	}})
 	s.began = time.Now().Add(time.Hour) // the next round is an hour from now

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/test/race"
+
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
@@ -34,7 +36,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	check.Parallel(3)
 	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy traces every packet
-	os.Exit(fleet.RunTests(m, fleet.BuildConfig{Race: raceEnabled}, &programs))
+	os.Exit(fleet.RunTests(m, fleet.BuildConfig{Race: race.Detects}, &programs))
 }
 
 const (

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/race"
+
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -101,7 +103,7 @@ func buildShown(t *testing.T, text string) string {
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "shown")
 	check.OK(t, os.WriteFile(source, []byte(text), 0o600))
 	args := []string{"build", "-o", program}
-	if raceEnabled {
+	if race.Detects {
 		args = append(args, "-race")
 	}
 	cmd := exec.CommandContext(t.Context(), "go", append(args, source)...) //nolint:gosec // our own arguments

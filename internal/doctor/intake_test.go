@@ -1,9 +1,8 @@
-package main
+package doctor
 
 import (
 	"fmt"
 	"maps"
-	"strings"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -12,12 +11,12 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// newIntakeOperator has the topics orders, for which scanners declare everything, and bills,
+// newIntakeTarget has the topics orders, for which scanners declare everything, and bills,
 // with exchanges and queues that are made by hand. Their intakes are o and b.
-func newIntakeOperator(t *testing.T) (*operator, *amqp.Channel) {
+func newIntakeTarget(t *testing.T) (*target, *amqp.Channel) {
 	t.Helper()
 	url := servertest.RabbitMQ(t)
-	o := newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['%s']}\n", url)+`topics:
+	o := newTarget(t, fmt.Sprintf("rabbitmq: {urls: ['%s']}\n", url)+`topics:
   orders: {declare: {queue: due}, intake: {exchange: o, queue: o}}
   bills: {intake: {exchange: b, queue: b}}
 `)
@@ -28,7 +27,7 @@ func newIntakeOperator(t *testing.T) (*operator, *amqp.Channel) {
 // intake.type. Scanners leave an exchange alone that they don't declare.
 func TestDoctorNamesWhatDiffersInAnIntakesExchange(t *testing.T) {
 	t.Parallel()
-	o, ch := newIntakeOperator(t)
+	o, ch := newIntakeTarget(t)
 	check.OK(o.t, ch.ExchangeDeclare("o", "topic", true, false, false, false, amqp.Table{"alternate-exchange": "lost"}))
 	check.OK(o.t, ch.ExchangeDeclare("b", "topic", true, false, false, false, amqp.Table{"alternate-exchange": "lost"}))
 	const orders, bills = "topic orders intake exchange", "topic bills intake exchange"
@@ -45,19 +44,11 @@ func TestDoctorNamesWhatDiffersInAnIntakesExchange(t *testing.T) {
 	o.findsPart(orders, "-> set intake.type to the exchange's own type, or intake.exchange")
 }
 
-// findsPart checks that a finding has a part.
-func (o *operator) findsPart(name, part string) {
-	o.t.Helper()
-	if got := o.found(name); !strings.Contains(got, part) {
-		o.t.Errorf("%s: %s\nwant %s in it", name, got, part)
-	}
-}
-
 // TestDoctorNamesWhatDiffersInAnIntakesQueue: a queue that is made by hand needs some of the
 // arguments. One that scanners declare needs all of them.
 func TestDoctorNamesWhatDiffersInAnIntakesQueue(t *testing.T) {
 	t.Parallel()
-	o, ch := newIntakeOperator(t)
+	o, ch := newIntakeTarget(t)
 	const orders, bills = "topic orders intake arguments", "topic bills intake arguments"
 	o.finds("no queue", orders, "")
 	o.finds("no queue", bills, "")

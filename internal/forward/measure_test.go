@@ -37,3 +37,10 @@ func TestMeasureRunEndsInTime(t *testing.T) {
 		t.Errorf("took %v to end", took)
 	}
 }
+
+func TestMeasureWireEndsAWriteThatBlocks(t *testing.T) {
+	const timeout = 200 * time.Millisecond
+	if took := forward.EndBlockedWrite(t, timeout); took > 5*time.Second {
+		t.Errorf("an error after %v, want one after %v", took, timeout)
+	}
+}

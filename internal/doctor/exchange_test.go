@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ import (
 // refused. A binding, which doctor can't see, wouldn't help.
 func TestDoctorNamesAnotherTypeOfADeclaredExchange(t *testing.T) {
 	t.Parallel()
-	o, url := newBrokerOperator(t)
+	o, url := newBrokerTarget(t)
 	o.puts(map[string]string{"orders": "declare: {queue: due}\n", "bills": "exchange: bills\n"})
 	ch := servertest.Channel(t, url)
 	check.OK(o.t, ch.ExchangeDeclare("orders", "fanout", true, false, false, false, nil))
@@ -42,13 +42,4 @@ func TestDoctorNamesAnotherTypeOfADeclaredExchange(t *testing.T) {
 	if said := o.found("topic orders exchange"); !strings.Contains(said, "of type direct") {
 		t.Errorf("it says %s", said)
 	}
-}
-
-func vhostOf(t *testing.T, url string) string {
-	t.Helper()
-	uri, err := amqp.ParseURI(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uri.Vhost
 }
