@@ -2,27 +2,37 @@ package scanner
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/poll"
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/settle"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/window"
 )
 
-// claim is one claim, and its answer.
+// claim is one claim, and its batch on the way to RabbitMQ.
 type claim struct {
 	polling  *polling
-	settings *config.Topic
-	shard    int
-	claim    shard.Claim
+	settings *config.Topic // when there was room for it
+	request  shard.Claim
 	room     atomic.Pointer[window.Room] // what is reserved for it
 
-	asked, heard time.Time
+	shard        int
+	asked, heard time.Time // its leases end at least a lease after asked. At heard, Redis's clock showed batch.Now
 	batch        shard.Batch
 	err          error
+}
+
+// item is one task of a claim.
+type item struct {
+	claim   *claim
+	claimed *shard.Claimed
+	bytes   int // what it takes of the budget
 }
 
 // Reserve implements poll.Work. It waits for the broker, and for room in the window.
@@ -45,7 +55,7 @@ func (t *polling) Reserve(ctx context.Context) (c poll.Claim, rest time.Time) {
 		t.limited.Store(&now)
 	default:
 		r = t.window.Keep(r, allowed, r.Bytes)
-		one := &claim{polling: t, settings: s, claim: shard.Claim{Claimant: t.instance, Request: t.requests.next(),
+		one := &claim{polling: t, settings: s, request: shard.Claim{Claimant: t.instance, Request: t.requests.next(),
 			Limit: r.Tasks, Bytes: r.Records(), Lease: s.Lease, Grace: poll.Grace}}
 		one.room.Store(&r)
 		return one, rest
@@ -85,8 +95,8 @@ func (t *polling) found(tasks, asked int) {
 // Send implements poll.Claim.
 func (c *claim) Send(ctx context.Context, at int, stay time.Duration) (poll.Answer, error) {
 	t := c.polling
-	c.shard, c.asked, c.claim.Stay = at, time.Now(), stay
-	c.batch, c.err = t.retryUntil(ctx, at, c.claim, c.asked)
+	c.shard, c.asked, c.request.Stay = at, time.Now(), stay
+	c.batch, c.err = c.retryUntil(ctx)
 	c.heard = time.Now()
 	if c.err != nil {
 		if shard.Definite(c.err) {
@@ -119,83 +129,213 @@ func (c *claim) Forward(ctx context.Context) {
 	if n > 0 {
 		t.claimed.Store(&c.heard)
 	}
-	t.found(n, c.claim.Limit)
+	t.found(n, c.request.Limit)
 	t.health.Works(ctx, c.shard, "claim")
 	c.reserve(n+len(c.batch.Bad), window.Bytes(c.batch.Tasks))
-	t.unused(ctx, c.settings.Rate, c.claim.Limit-n)
-	t.parkBad(ctx, c.shard, c.batch)
-	d := delivery{topic: t.topic, shard: c.shard, asked: c.asked, heard: c.heard, batch: c.batch, settings: c.settings}
-	d.publish(ctx)
+	t.unused(ctx, c.settings.Rate, c.request.Limit-n)
+	c.parkBad(ctx)
+	c.publish(ctx)
 }
 
 // retryUntil sends one claim and repeats it while its answer is lost. The end of ctx doesn't
 // interrupt it, because leased tasks must be forwarded or released. It gives up when the
 // lease is over or the topic is stopped. It doesn't repeat a claim that was certainly not
 // carried out, or that Redis refuses: that would only delay the other shards.
-func (t *polling) retryUntil(ctx context.Context, at int, c shard.Claim, asked time.Time) (shard.Batch, error) {
-	sure := context.WithoutCancel(ctx)
+func (c *claim) retryUntil(ctx context.Context) (shard.Batch, error) {
+	t, sure := c.polling, context.WithoutCancel(ctx)
+	from := t.store.Shard(c.shard)
 	var pause retry.Backoff
 	lost := false // a claim may have been carried out
 	for {
-		batch, err := t.store.Shard(at).Claim(sure, c)
+		batch, err := from.Claim(sure, c.request)
 		lost = lost || shard.Unknown(err)
-		if !lost || err == nil || shard.Definite(err) || time.Since(asked) > c.Lease || t.stopped.Load() {
+		if !lost || err == nil || shard.Definite(err) || time.Since(c.asked) > c.request.Lease || t.stopped.Load() {
 			return batch, err
 		}
-		t.outages.begin(ctx, t.topic, t.store.Shard(at).Node(sure), "claim", err)
+		t.outages.begin(ctx, t.topic, from.Node(sure), "claim", err)
 		pause.Wait(sure)
-	}
-}
-
-// rateBurst is how much of a topic's rate may be used at once. rateRest is how long a
-// topic waits for more of it at least, so that it doesn't claim tasks one by one.
-const (
-	rateBurst = 20 * time.Millisecond
-	rateRest  = 5 * time.Millisecond
-	// ratePatience bounds a call for the rate. Every claim of the topic waits for it.
-	ratePatience = 2 * time.Second
-	// rateRetry is the pause after a call for the rate that failed.
-	rateRetry = 250 * time.Millisecond
-)
-
-// allowed returns how many of want tasks the topic's rate allows now. If there are none,
-// it returns how long to wait. Without a rate it allows all of them.
-func (t *polling) allowed(ctx context.Context, rate, want int) (int, time.Duration, error) {
-	if rate == 0 {
-		return want, 0, nil
-	}
-	burst := max(rateBurst, 2*time.Second/time.Duration(rate))
-	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), ratePatience)
-	defer cancel()
-	n, wait, err := t.store.Store().Registry().Grant(brief, t.store.Name(), rate, want, burst)
-	if err == nil {
-		t.Works(ctx, "")
-	}
-	return n, max(wait, rateRest), err
-}
-
-// unused gives back the part of the rate that a claim didn't need.
-func (t *polling) unused(ctx context.Context, rate, n int) {
-	if rate == 0 || n <= 0 {
-		return
-	}
-	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), ratePatience)
-	defer cancel()
-	if _, _, err := t.store.Store().Registry().Grant(brief, t.store.Name(), rate, -n, rateBurst); err != nil {
-		t.log.DebugContext(ctx, "unused rate not given back", "tasks", n, "error", err)
 	}
 }
 
 // parkBad parks tasks with broken records. It also logs and counts the tasks that the
 // claim skipped.
-func (t *polling) parkBad(ctx context.Context, at int, batch shard.Batch) {
-	if batch.Skipped > 0 {
-		t.logs.skipped.add(ctx, at, batch.Skipped)
+func (c *claim) parkBad(ctx context.Context) {
+	t := c.polling
+	if c.batch.Skipped > 0 {
+		t.logs.skipped.add(ctx, c.shard, c.batch.Skipped)
 	}
-	t.window.Free(0, len(batch.Bad), 0)
-	for _, bad := range batch.Bad {
-		t.logs.broken.Log(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
-		t.settler.Release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true,
+	t.window.Free(0, len(c.batch.Bad), 0)
+	for _, bad := range c.batch.Bad {
+		t.logs.broken.Log(ctx, "shard", c.shard, "id", shard.ShortID(bad.ID), "error", bad.Err)
+		t.settler.Release(c.shard, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true,
 			Reason: bad.Err.Error()})
 	}
+}
+
+// publish hands the batch to the publisher. Confirms must come while a quarter of the
+// lease is left for settling. If the claim took more than half of the lease, or the topic
+// is stopped, publish releases the tasks at once.
+func (c *claim) publish(ctx context.Context) {
+	if len(c.batch.Tasks) == 0 {
+		return
+	}
+	t, lease := c.polling, c.settings.Lease
+	t.retries.claimed(c.shard, c.batch.Tasks)
+	messages := make([]forward.Message, len(c.batch.Tasks))
+	batch, items := make([]*forward.Message, len(messages)), make([]item, len(messages))
+	deadline := c.asked.Add(lease - lease/4)
+	for i := range messages {
+		claimed := &c.batch.Tasks[i]
+		items[i] = item{c, claimed, window.Bytes(c.batch.Tasks[i : i+1])}
+		messages[i] = forward.Message{Task: shard.RunOf(claimed.Task), Owner: &items[i], Deadline: deadline}
+		batch[i] = &messages[i]
+	}
+	defer t.window.Free(0, len(batch), 0)
+	if t.stopped.Load() || time.Since(c.asked) > lease/2 {
+		unsent := make([]forward.Result, len(batch))
+		for i, m := range batch {
+			unsent[i] = forward.Result{Message: m, Outcome: forward.Unsent}
+		}
+		t.resolved(unsent)
+		return
+	}
+	if err := t.publisher.Publish(context.WithoutCancel(ctx), batch); err != nil {
+		t.log.DebugContext(ctx, "batch not published", "shard", c.shard, "tasks", len(batch), "error", err)
+	}
+}
+
+var _ forward.Owner = (*item)(nil)
+
+func (i item) lease() shard.Lease { return i.claimed.Lease() }
+
+// resolved handles the outcomes of messages. The publisher calls it, and publish does for
+// tasks that it releases.
+func (t *topic) resolved(results []forward.Result) {
+	bytes := 0
+	for _, r := range results {
+		bytes += r.Message.Owner.Resolved(r)
+	}
+	t.window.Free(0, 0, bytes)
+}
+
+// Resolved settles a confirmed task and releases any other. It returns how many bytes of
+// the budget that frees.
+func (i *item) Resolved(r forward.Result) (freed int) {
+	t := i.claim.polling
+	t.retries.resolved(*i)
+	span := i.spans(r)
+	i.forget(r)
+	if r.Outcome == forward.Confirmed {
+		i.confirmed(r)
+		span.end(i, r, false)
+		if i.claimed.Recurrence != nil {
+			t.settler.Advance(i.claim.shard, i.claimed.Advance(i.claim.clock(time.Now())))
+		} else {
+			t.settler.Settle(i.claim.shard, i.lease())
+		}
+		return i.bytes
+	}
+	back := i.released(r)
+	span.end(i, r, back.Park)
+	if back.Park && i.claimed.Recurrence != nil {
+		t.settler.ParkRun(i.claim.shard, i.parked(back))
+	} else {
+		t.settler.Release(i.claim.shard, back)
+	}
+	return i.bytes
+}
+
+// clock returns a time by Redis's clock.
+func (c *claim) clock(now time.Time) time.Time { return c.batch.Now.Add(now.Sub(c.heard)) }
+
+// parked returns how to park a run of a recurring task: as a task of its own.
+func (i *item) parked(back shard.Release) settle.ParkedRun {
+	run := shard.RunOf(i.claimed.Task)
+	body, _ := shard.Encode(&run) // it was decoded before
+	advance := i.claimed.Advance(i.claim.clock(time.Now()))
+	advance.Parked = true
+	return settle.ParkedRun{Advance: advance, Requeue: shard.Requeue{
+		ID: run.ID, Op: shard.NewOp(), Due: run.Due.UnixMilli(), Attempt: run.Attempt, Park: true, Attempts: run.Attempt,
+		Scheduled: run.Scheduled.UnixMilli(), Reason: back.Reason, Body: body,
+	}}
+}
+
+// confirmed counts a task that the broker confirmed.
+func (i *item) confirmed(r forward.Result) {
+	t, now := i.claim.polling, time.Now()
+	late := i.claim.clock(now).Sub(i.claimed.Due)
+	t.metrics.forwarded(late)
+	t.minute.Forwarded(now, late)
+	t.metrics.Confirm.Observe(r.Elapsed.Seconds())
+	if i.claimed.Redelivered {
+		t.metrics.Redelivered.Inc()
+	}
+}
+
+// forget drops the payload and the message of an intake, which the rest of the batch would
+// keep in memory. It keeps them if the outcome is unknown, because the publisher may still
+// be writing them.
+func (i item) forget(r forward.Result) {
+	switch r.Outcome {
+	case forward.Confirmed, forward.Returned, forward.Refused:
+		if i.claimed.Recurrence != nil {
+			return // the run may be parked
+		}
+		i.claimed.Payload, r.Message.Task.Payload = nil, nil
+		i.claimed.AMQP, r.Message.Task.AMQP = nil, nil
+	default:
+	}
+}
+
+// released returns how to release a task that wasn't confirmed. If the broker returned or
+// refused it, or didn't answer in time, it is retried later, or parked after the last
+// attempt. If the channel was lost, it is retried at once, and so is a task that was
+// never sent. A task that may be in a queue is marked as redelivered.
+func (i item) released(r forward.Result) shard.Release {
+	back := shard.Release{Lease: i.lease()}
+	switch r.Outcome {
+	case forward.Unsent:
+	case forward.Unknown:
+		back.Redelivered = true
+		back.Reason = r.Reason
+	default:
+		attempt, settings := i.claimed.SinceStored, i.claim.settings
+		back.Attempted = true
+		back.Redelivered = r.Outcome == forward.Overdue
+		back.Reason = r.Reason
+		back.Park = attempt >= settings.MaxAttempts
+		back.Delay = retryDelay(settings.Backoff.Min, settings.Backoff.Max, attempt)
+		i.notConfirmed(r, back.Park)
+		if !back.Park {
+			i.claim.polling.retries.released(i, back, r.Outcome)
+		}
+	}
+	return back
+}
+
+// notConfirmed counts and logs a task that the broker didn't accept.
+func (i item) notConfirmed(r forward.Result, parked bool) {
+	t, ctx, id := i.claim.polling, context.Background(), shard.ShortID(i.claimed.ID)
+	switch r.Outcome {
+	case forward.Returned:
+		t.metrics.Returned.Inc()
+	case forward.Overdue:
+		t.metrics.Overdue.Inc()
+	default:
+		t.metrics.Nacked.Inc()
+	}
+	if parked {
+		t.metrics.Parked.Inc()
+		t.logs.parked.Log(ctx, "id", id, "attempts", i.claimed.Attempt, "reason", r.Reason)
+	} else {
+		t.logs.refused.Log(ctx, "id", id, "attempt", i.claimed.Attempt, "reason", r.Reason)
+	}
+}
+
+// retryDelay returns when to retry a task that the broker didn't accept. It grows
+// exponentially with the attempts so far. A jitter of a fifth keeps tasks that failed
+// together from being retried together.
+func retryDelay(least, most time.Duration, attempt int) time.Duration {
+	d := retry.Exponential(least, most, attempt-1)
+	return d - time.Duration(rand.Int64N(int64(d)/5+1))
 }

@@ -24,9 +24,10 @@ func TestAClaimFindsNothingThatIsInFlight(t *testing.T) {
 	claimed := map[string]int{}
 	for _, id := range []string{"a", "b"} {
 		b.put(task.Now(), id)
-		batch, err := b.topic.polling.retryUntil(t.Context(), 0, b.newClaim(10), time.Now())
+		one := &claim{polling: b.topic.polling, request: b.newClaim(10)}
+		_, err := one.Send(t.Context(), 0, 0)
 		check.OK(t, err)
-		for _, c := range batch.Tasks {
+		for _, c := range one.batch.Tasks {
 			claimed[c.ID]++
 		}
 	}

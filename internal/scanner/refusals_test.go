@@ -152,7 +152,8 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 		check.OK(t, spoil())
 		ended := make(chan error, 1)
 		go func() {
-			_, err := b.topic.polling.retryUntil(context.Background(), 0, b.newClaim(1), time.Now())
+			one := &claim{polling: b.topic.polling, request: b.newClaim(1)}
+			_, err := one.Send(context.Background(), 0, 0)
 			ended <- err
 		}()
 		if err := check.Receive(t, "the claim to end", ended); err == nil {

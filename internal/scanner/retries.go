@@ -85,7 +85,7 @@ func (r *retries) released(i item, back shard.Release, outcome forward.Outcome) 
 	r.tidyLocked(now)
 	g := r.waiting[when]
 	if g.tasks++; g.tasks == 1 || i.claimed.Due.Before(g.oldest.due) {
-		g.oldest = retryFlight{i.delivery.shard, i.claimed.Due}
+		g.oldest = retryFlight{i.claim.shard, i.claimed.Due}
 	}
 	r.waiting[when] = g
 	r.outcome, r.reason, r.at = outcome, back.Reason, now

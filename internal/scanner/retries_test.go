@@ -78,7 +78,7 @@ func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 		r, now := newRetries(), time.Now()
 		release := func(at int, due time.Time, delay time.Duration, reason string) {
 			claimed := claimedBefore("a", due, 1)
-			r.released(item{delivery: &delivery{shard: at}, claimed: &claimed}, shard.Release{Delay: delay, Reason: reason},
+			r.released(item{claim: &claim{shard: at}, claimed: &claimed}, shard.Release{Delay: delay, Reason: reason},
 				forward.Refused)
 		}
 		check := func(when string, want balance.TopicNote) {
@@ -127,7 +127,7 @@ func TestRetriesTakeLittleMemory(t *testing.T) {
 		for i := range 100_000 {
 			claimed := claimedBefore("a", now, 1)
 			delay := retryDelay(time.Second, 5*time.Minute, 1+i%12)
-			r.released(item{delivery: &delivery{}, claimed: &claimed}, shard.Release{Delay: delay}, forward.Overdue)
+			r.released(item{claim: &claim{}, claimed: &claimed}, shard.Release{Delay: delay}, forward.Overdue)
 			time.Sleep(10 * time.Millisecond)
 		}
 		if n := len(r.waiting); n > 500 {

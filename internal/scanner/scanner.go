@@ -3,7 +3,7 @@
 // apply while they run.
 //
 // A due task takes this way: package poll draws shards and starts a claim when the task is due.
-// claim.Send leases it, and delivery.publish hands it to the publisher. Then topic.resolved takes the
+// claim.Send leases it, and claim.publish hands it to the publisher. Then topic.resolved takes the
 // outcome, and the settler removes the task from Redis or releases it.
 package scanner
 

@@ -18,30 +18,30 @@ type publishing struct {
 }
 
 // spans makes the claim span and the publish span of a task whose outcome is known. Until
-// then only times are kept, which the delivery has in any case. So a task without a sampled
+// then only times are kept, which the claim has in any case. So a task without a sampled
 // trace costs nothing.
 func (i *item) spans(r forward.Result) publishing {
-	if i.delivery.topic.tracer == nil {
+	if i.claim.polling.tracer == nil {
 		return publishing{}
 	}
 	return i.startSpans(r)
 }
 
 func (i *item) startSpans(r forward.Result) publishing {
-	t, d := i.delivery.topic, i.delivery
+	t, c := i.claim.polling, i.claim
 	ctx := tracing.Extract(context.Background(), &i.claimed.Task)
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return publishing{}
 	}
 	now := time.Now()
-	written := d.heard
+	written := c.heard
 	if r.Elapsed > 0 {
 		written = now.Add(-r.Elapsed)
 	}
-	attributes := append(tracing.Delivered(&i.claimed.Task), tracing.Shard(strconv.Itoa(d.shard)))
-	options := append(tracing.After(ctx, &i.claimed.Task), trace.WithTimestamp(d.asked))
+	attributes := append(tracing.Delivered(&i.claimed.Task), tracing.Shard(strconv.Itoa(c.shard)))
+	options := append(tracing.After(ctx, &i.claimed.Task), trace.WithTimestamp(c.asked))
 	ctx, claim := tracing.Claim.Start(ctx, t.tracer, t.name, attributes, options...)
-	claim.End(trace.WithTimestamp(d.heard))
+	claim.End(trace.WithTimestamp(c.heard))
 	_, publish := tracing.Publish.Start(ctx, t.tracer, t.name, attributes, trace.WithTimestamp(written))
 	return publishing{publish, now}
 }
@@ -54,9 +54,9 @@ func (p publishing) end(i *item, r forward.Result, parked bool) {
 }
 
 func (p publishing) endSpan(i *item, r forward.Result, parked bool) {
-	outcome, d := r.Outcome.String(), i.delivery
+	outcome := r.Outcome.String()
 	if r.Outcome == forward.Confirmed {
-		late := d.batch.Now.Add(p.now.Sub(d.heard)).Sub(i.claimed.Due)
+		late := i.claim.clock(p.now).Sub(i.claimed.Due)
 		p.span.SetAttributes(tracing.Lateness.Float64(late.Seconds()))
 	} else {
 		tracing.Fail(p.span, outcome, r.Reason)

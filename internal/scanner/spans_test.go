@@ -21,9 +21,9 @@ import (
 func claimedItem(provider trace.TracerProvider, delay time.Duration, headers map[string]string) *item {
 	heard := time.Now().Add(-5 * time.Millisecond)
 	due := time.UnixMilli(1796119200000).UTC()
-	d := &delivery{topic: &topic{name: "orders", tracer: tracing.NewTracer(provider)}, shard: 3,
+	c := &claim{polling: &polling{topic: &topic{name: "orders", tracer: tracing.NewTracer(provider)}}, shard: 3,
 		asked: heard.Add(-10 * time.Millisecond), heard: heard, batch: shard.Batch{Now: due.Add(100 * time.Millisecond)}}
-	return &item{delivery: d, claimed: &shard.Claimed{Task: task.Task{
+	return &item{claim: c, claimed: &shard.Claimed{Task: task.Task{
 		Topic: "orders", ID: "a", Due: due, Scheduled: due.Add(-delay), Attempt: 2, Redelivered: true, Headers: headers,
 	}}}
 }
@@ -94,7 +94,7 @@ func TestSpansSayWhatHappened(t *testing.T) {
 		if claim.Name() != "claim orders" || publish.Name() != "publish orders" {
 			t.Errorf("%s: names %q, %q", row.outcome, claim.Name(), publish.Name())
 		}
-		if !claim.StartTime().Equal(i.delivery.asked) || !claim.EndTime().Equal(i.delivery.heard) {
+		if !claim.StartTime().Equal(i.claim.asked) || !claim.EndTime().Equal(i.claim.heard) {
 			t.Errorf("%s: claim from %s to %s", row.outcome, claim.StartTime(), claim.EndTime())
 		}
 		if took := publish.EndTime().Sub(publish.StartTime()); took != 2*time.Millisecond {
@@ -132,8 +132,8 @@ func TestUnsentTasksHaveNoTimeOfWriting(t *testing.T) {
 	provider, recorder := collector.Recorder()
 	i := claimedItem(provider, time.Second, map[string]string{"traceparent": collector.SampledParent})
 	record(i, forward.Result{Outcome: forward.Unsent, Reason: "stopped"}, false)
-	if publish := recorder.Ended()[1]; !publish.StartTime().Equal(i.delivery.heard) {
-		t.Errorf("began at %s, want %s", publish.StartTime(), i.delivery.heard)
+	if publish := recorder.Ended()[1]; !publish.StartTime().Equal(i.claim.heard) {
+		t.Errorf("began at %s, want %s", publish.StartTime(), i.claim.heard)
 	}
 }
 

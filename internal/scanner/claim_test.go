@@ -83,8 +83,8 @@ func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
 		if err != nil || len(batch.Tasks) != 1 {
 			t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 		}
-		d := &delivery{topic: topic, heard: time.Now(), batch: batch, settings: topic.inForce.settings()}
-		i := item{d, &batch.Tasks[0], window.Bytes(batch.Tasks)}
+		c := &claim{polling: topic.polling, heard: time.Now(), batch: batch, settings: topic.inForce.settings()}
+		i := item{c, &batch.Tasks[0], window.Bytes(batch.Tasks)}
 		topic.window.Keep(place, 1, i.bytes)
 		topic.resolved([]forward.Result{{Message: &forward.Message{Task: i.claimed.Task, Owner: &i}, Outcome: outcome}})
 		if held, bytes := topic.window.InUse(); held != 1 || bytes != 0 {

@@ -1,0 +1,259 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
+)
+
+// Draw asks for the next N tickets of a topic, 1 to MaxShards. Instance is the scanner that polls
+// their shards for Stay, 1 ms to an hour.
+type Draw struct {
+	Instance string
+	N        int
+	Stay     time.Duration
+}
+
+// Tickets are N tickets that follow each other. Their shards are polled until an instant by
+// Redis's clock.
+type Tickets struct {
+	First int64
+	N     int
+	Until time.Time
+}
+
+// Drawn is the answer to a draw.
+type Drawn struct {
+	First     int64 // the others follow it
+	Placement Placement
+	Now       time.Time // Redis's clock
+	Others    []Tickets // what other scanners drew, and still poll
+}
+
+// Draw takes tickets and reads the placement, with the errors of Topic.Placement. If the answer
+// is lost nobody has these tickets, and their shards come again one round later.
+func (t *Topic) Draw(ctx context.Context, d Draw) (Drawn, error) {
+	return t.drawn(d, t.store.scripts.Run(ctx, t.drawCall(d)))
+}
+
+func (t *Topic) drawCall(d Draw) luascript.Call {
+	return luascript.Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey(), t.drawnKey()},
+		Args: []any{d.N, d.Instance, max(d.Stay.Milliseconds(), 1)}}
+}
+
+func (t *Topic) drawn(d Draw, answer luascript.Reply) (all Drawn, err error) {
+	reply := answer.Values()
+	all.First = reply.Int() - int64(d.N) + 1
+	text, there := reply.TextIf()
+	all.Now = time.UnixMicro(reply.Int())
+	for reply.Left() > 0 {
+		all.Others = append(all.Others, Tickets{reply.Int(), int(reply.Int()), time.UnixMilli(reply.Int())})
+	}
+	if err := reply.Err(); err != nil {
+		return Drawn{}, err
+	}
+	if !there {
+		err = redis.Nil
+	}
+	all.Placement, err = t.placementFrom(text, err)
+	return all, err
+}
+
+// Attention is when a shard needs attention next.
+type Attention struct {
+	// Now is Redis's clock at the look, to the microsecond.
+	Now time.Time
+	// Next is when a task there is due, or may be claimed again. It may lie in the past.
+	// Zero: not before a task is put there.
+	Next time.Time
+	// Err is why the shard could not be looked at.
+	Err error
+}
+
+// Attention looks at shards of one node in one round trip and leases nothing. The results are in
+// the order of the shards.
+func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
+	l := t.look(shards)
+	if l.answers = t.store.scripts.RunAll(ctx, l.calls); l.refused() {
+		l = t.lookEach(shards)
+		l.answers = t.store.scripts.RunAll(ctx, l.calls)
+	}
+	return l.results()
+}
+
+// look is a look at shards of one node, as calls and their answers.
+type look struct {
+	topic   *Topic
+	shards  []int
+	calls   []luascript.Call
+	answers []luascript.Reply
+}
+
+// mostLooks is how many shards a call looks at. Redis serves nobody else meanwhile.
+const mostLooks = 64
+
+// look returns a look at many shards with each call, unless Redis may be a cluster, where the
+// shards' keys lie in different slots.
+func (t *Topic) look(shards []int) look {
+	if _, single := t.store.server.Known().(*redis.Client); single {
+		return t.lookAt(shards, mostLooks)
+	}
+	return t.lookEach(shards)
+}
+
+// lookEach returns a look with a call for each shard.
+func (t *Topic) lookEach(shards []int) look { return t.lookAt(shards, 1) }
+
+func (t *Topic) lookAt(shards []int, together int) look {
+	l := look{topic: t, shards: shards}
+	for some := range slices.Chunk(shards, together) {
+		c := luascript.Call{Script: "attention", Keys: make([]string, len(some))}
+		for i, at := range some {
+			c.Keys[i] = t.Shard(at).due()
+		}
+		l.calls = append(l.calls, c)
+	}
+	return l
+}
+
+// refused reports whether Redis refused a look at several shards. Perhaps it serves the others.
+func (l *look) refused() bool {
+	for i, answer := range l.answers {
+		if len(l.calls[i].Keys) > 1 && Definite(answer.Err()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *look) results() []Attention {
+	all := make([]Attention, 0, len(l.shards))
+	for i, answer := range l.answers {
+		reply := answer.Values()
+		now := reply.Int()
+		for range l.calls[i].Keys {
+			next := reply.Int()
+			if err := reply.Err(); err != nil {
+				all = append(all, Attention{Err: fmt.Errorf("look at shard %d of topic %s: %w", l.shards[len(all)],
+					l.topic.name, err)})
+				continue
+			}
+			a := Attention{Now: time.UnixMicro(now)}
+			if next >= 0 {
+				a.Next = time.UnixMilli(next)
+			}
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Convoy sends the draws and looks of many topics in few pipelines. A call that comes alone is
+// sent at once. While a pipeline is on its way to a node, other calls for that node gather for
+// the next one. A node that hangs delays the calls of no other. The functions that get the
+// answers must return soon: others wait for them. It is safe for concurrent use.
+type Convoy struct {
+	// Began is when the convoy was made. It gives ticks a common beginning.
+	Began   time.Time
+	scripts *luascript.Client
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting map[string][]load // by node; a node with an entry has a goroutine that sends
+}
+
+// load holds the calls that one caller adds.
+type load struct {
+	calls []luascript.Call
+	done  func([]luascript.Reply)
+}
+
+const (
+	// convoyTimeout bounds a pipeline, because another server may have taken over. Far from
+	// Redis a new connection may take a second.
+	convoyTimeout = 4 * time.Second
+	// convoyCalls is about how many calls go in one pipeline. Redis serves nobody else meanwhile.
+	convoyCalls = 256
+)
+
+// NewConvoy returns a convoy for all topics of a store.
+func (s *Store) NewConvoy() *Convoy {
+	return &Convoy{Began: time.Now(), scripts: s.scripts, waiting: map[string][]load{}}
+}
+
+// Wait waits until all answers were passed on.
+func (c *Convoy) Wait() { c.running.Wait() }
+
+// Draw is Topic.Draw, and passes its results to done.
+func (c *Convoy) Draw(ctx context.Context, t *Topic, d Draw, done func(Drawn, error)) {
+	node := t.store.nodeOf(ctx, t.ticketKey())
+	c.add(node, []luascript.Call{t.drawCall(d)}, func(replies []luascript.Reply) { done(t.drawn(d, replies[0])) })
+}
+
+// Look is Topic.Attention for shards of one node, and passes its results to done.
+func (c *Convoy) Look(t *Topic, node string, shards []int, done func([]Attention)) {
+	l := t.look(shards)
+	c.add(node, l.calls, func(replies []luascript.Reply) {
+		if l.answers = replies; !l.refused() {
+			done(l.results())
+			return
+		}
+		each := t.lookEach(shards)
+		c.add(node, each.calls, func(replies []luascript.Reply) {
+			each.answers = replies
+			done(each.results())
+		})
+	})
+}
+
+// add sends calls whose keys lie on one node, in a pipeline of their own or with others. Then
+// it calls done with the replies, in the order of the calls.
+func (c *Convoy) add(node string, calls []luascript.Call, done func(replies []luascript.Reply)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting, sending := c.waiting[node]
+	c.waiting[node] = append(waiting, load{calls, done})
+	if !sending {
+		c.running.Go(func() { c.send(node) })
+	}
+}
+
+// send sends what waits for a node until nothing does.
+func (c *Convoy) send(node string) {
+	for loads := c.take(node); len(loads) > 0; loads = c.take(node) {
+		var calls []luascript.Call
+		for _, l := range loads {
+			calls = append(calls, l.calls...)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), convoyTimeout)
+		replies := c.scripts.RunAll(ctx, calls)
+		cancel()
+		for _, l := range loads {
+			l.done(replies[:len(l.calls)])
+			replies = replies[len(l.calls):]
+		}
+	}
+}
+
+// take returns what to send to a node next; none if nothing waits.
+func (c *Convoy) take(node string) []load {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	loads, n, calls := c.waiting[node], 0, 0
+	for n < len(loads) && (n == 0 || calls+len(loads[n].calls) <= convoyCalls) {
+		calls += len(loads[n].calls)
+		n++
+	}
+	if n == 0 {
+		delete(c.waiting, node)
+		return nil
+	}
+	c.waiting[node] = loads[n:]
+	return loads[:n:n]
+}
