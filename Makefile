@@ -70,24 +70,22 @@ pictures: test-tools ## Take the pictures of docs/console.md again
 	@$(withservers) -- go test -count 1 -run '^TestPicturesOfTheDocs$$' ./internal/console -pictures
 
 # The tests run in stages, each with fresh servers. Packages with whole fleets load the
-# machine, so they run one after the other. In stage single, packages that mostly wait run
-# beside one that computes, and those that take longest come first. A package is in the
-# stage that names it. If none does, it is in unit if it needs no server, and otherwise in
-# fleet.
-single := internal/forward cmd/producer internal/console internal/scanner cmd/scanner test/machine producer \
-	test/servers internal/shard internal/intake consumer internal/router internal/consul internal/reshard internal/settle \
-	internal/selfcheck internal/luascript internal/balance internal/poll internal/admin internal/amqpconn internal/config \
-	internal/connect test/servers/run test/servers/servertest duefleettest
+# machine, so they run one after the other, in stage fleet. Stage single has all others that need
+# servers. There, packages that mostly wait run beside one that computes, and those that take
+# longest come first. Stage unit needs no server.
+fleets  := test/e2e test/demo
+longest := internal/forward test/deploy cmd/producer internal/console internal/scanner cmd/scanner test/machine \
+	producer test/servers internal/shard internal/intake consumer internal/router internal/bulk internal/doctor
 
 # with-tests lists the packages with tests, and which of them start servers. The model
 # uses one goroutine per exploration, so it needs no race detector.
 module := github.com/duefleet/duefleet
 with-tests = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}}{{end}}' ./... | sort -u)
 serving    = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}} {{.Deps}}{{end}}' ./... | awk '/duefleet\/test\/servers/ { print $$1 }' | sort -u)
-stage-single = $(addprefix $(module)/,$(single))
+stage-fleet  = $(addprefix $(module)/,$(fleets))
+stage-single = $(addprefix $(module)/,$(longest)) $(filter-out $(stage-fleet) $(addprefix $(module)/,$(longest)),$(serving))
 model        = $(module)/test/model
 stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
-stage-fleet  = $(filter-out $(stage-single),$(serving))
 
 # run-stage runs packages. Its arguments are a name, the packages, flags, and a command
 # that runs the tests. It prints the failures with their output, the time, and the
@@ -111,11 +109,11 @@ test-unit: $(gotestsum) ## Run the tests that need no server
 	$(call run-stage,unit,$(stage-unit),-race -timeout 20m)
 
 .PHONY: test-single
-test-single: test-tools postgres mariadb ## Run the tests of one program or package on real servers
+test-single: test-tools deploy-tools $(sbom) postgres mariadb ## Run the tests of one program or package on real servers
 	$(call run-stage,single,$(stage-single),-race -p 3 -timeout 30m,$(withservers) --)
 
 .PHONY: test-fleet
-test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
+test-fleet: test-tools ## Run the tests of whole fleets
 	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
 
 # The packages that depend most on the servers, on the newest pair of make compat.
