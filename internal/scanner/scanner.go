@@ -239,9 +239,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 	return err
 }
 
-// sweepPause is the least time between two looks for a topic's orphaned tasks. All topics want
-// one when a scanner starts. Each takes a ms of Redis's time, and in a Redis Cluster some 4,000
-// commands.
+// sweepPause is the least time between two looks of the fleet for a topic's orphaned tasks. All
+// topics want one when a scanner starts. Each takes a ms of Redis's time, and in a Redis Cluster
+// some 4,000 commands.
 const sweepPause = 400 * time.Millisecond
 
 // giveTurns lets one topic after another look for orphaned tasks, until ctx ends.
@@ -250,7 +250,7 @@ func (s *Scanner) giveTurns(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case s.sweeps <- struct{}{}:
-			retry.Sleep(ctx, sweepPause)
+			retry.Sleep(ctx, sweepPause*time.Duration(max(s.heartbeat.State().Live, 1)))
 		}
 	}
 }

@@ -24,34 +24,31 @@ import (
 // Label values are resolved once, so that counting costs an atomic addition and no look-up. The
 // names are an interface: dashboards and alerts depend on them.
 type Set struct {
-	mu     sync.Mutex // so that Forget meets all series of a struct or none
-	all    []prometheus.Collector
-	topics []vector
-	before atomic.Pointer[func()]
+	mu      sync.Mutex // so that Forget meets all series of a struct or none
+	all     []prometheus.Collector
+	structs []*declaration
+	before  atomic.Pointer[func()]
 }
 
 // Declare adds the metrics that the fields of T declare, and returns a T.
-func Declare[T any](s *Set) *T {
-	t, vectors := new(T), declared(reflect.TypeFor[T]())
-	resolve(reflect.ValueOf(t).Elem(), vectors, nil)
-	s.add(vectors)
-	return t
-}
+func Declare[T any](s *Set) *T { return filled[T](s.declare(reflect.TypeFor[T]()), "") }
 
 // DeclareForTopics adds the metrics that the fields of T declare, with series of its own for each
 // topic. The function that it returns makes the series of a topic appear. Two Ts of one topic count
 // into the same series.
 func DeclareForTopics[T any](s *Set) func(topic string) *T {
-	vectors := declared(reflect.TypeFor[T](), "topic")
-	s.add(vectors)
-	s.topics = append(s.topics, vectors...)
+	d := s.declare(reflect.TypeFor[T](), "topic")
 	return func(topic string) *T {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		t := new(T)
-		resolve(reflect.ValueOf(t).Elem(), vectors, prometheus.Labels{"topic": topic})
-		return t
+		return filled[T](d, topic)
 	}
+}
+
+func filled[T any](d *declaration, topic string) *T {
+	t := new(T)
+	d.fill(reflect.ValueOf(t).Elem(), topic)
+	return t
 }
 
 // Forget removes a topic's series. Call it once the topic is gone and its workers have
@@ -59,18 +56,8 @@ func DeclareForTopics[T any](s *Set) func(topic string) *T {
 func (s *Set) Forget(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, v := range s.topics {
-		if v != nil {
-			v.DeletePartialMatch(prometheus.Labels{"topic": topic})
-		}
-	}
-}
-
-func (s *Set) add(vectors []vector) {
-	for _, v := range vectors {
-		if v != nil {
-			s.all = append(s.all, v)
-		}
+	for _, d := range s.structs {
+		d.forget(topic)
 	}
 }
 
@@ -99,17 +86,25 @@ type SwitchVec struct{ gauges *prometheus.GaugeVec }
 // Set sets a gauge to 1 if on is true, else to 0.
 func (s SwitchVec) Set(on bool, value ...string) { s.gauges.WithLabelValues(value...).Set(oneIf(on)) }
 
-// vector is a declared metric with all its series.
+// vector is a declared metric that keeps its series itself.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(labels prometheus.Labels) int
 }
 
-// declared returns the metrics that the fields of a struct declare, nil for other fields.
-// All of them have the labels.
-func declared(of reflect.Type, labels ...string) []vector {
-	all := make([]vector, of.NumField())
-	for i := range all {
+// metric is a declared metric. A histogram, and one whose series appear with their first use, is a
+// vector. The others have a family, with series that are there from the start.
+type metric struct {
+	vector vector
+	family *family
+	values []string // of the family's own label; none if it has no label
+}
+
+// declare adds the metrics that the fields of a struct declare. All of them have the labels.
+func (s *Set) declare(of reflect.Type, labels ...string) *declaration {
+	d := &declaration{metrics: make([]metric, of.NumField()), series: map[string][]*series{}}
+	s.all, s.structs = append(s.all, d), append(s.structs, d)
+	for i := range d.metrics {
 		field := of.Field(i)
 		name := field.Tag.Get("metric")
 		if name == "" {
@@ -117,17 +112,21 @@ func declared(of reflect.Type, labels ...string) []vector {
 		}
 		own := append(labels[:len(labels):len(labels)], strings.Fields(field.Tag.Get("label"))...)
 		options := prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: field.Tag.Get("help")}
-		switch field.Type {
-		case reflect.TypeFor[prometheus.Counter](), reflect.TypeFor[*prometheus.CounterVec]():
-			all[i] = prometheus.NewCounterVec(prometheus.CounterOpts(options), own)
+		switch m := &d.metrics[i]; field.Type {
+		case reflect.TypeFor[*prometheus.CounterVec]():
+			m.vector = prometheus.NewCounterVec(prometheus.CounterOpts(options), own)
+		case reflect.TypeFor[*prometheus.GaugeVec](), reflect.TypeFor[SwitchVec]():
+			m.vector = prometheus.NewGaugeVec(options, own)
 		case reflect.TypeFor[prometheus.Observer]():
-			all[i] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name,
+			m.vector = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name,
 				Help: options.Help, Buckets: bounds(field.Tag.Get("buckets"))}, own)
 		default:
-			all[i] = prometheus.NewGaugeVec(options, own)
+			m.family = &family{counts: field.Type == reflect.TypeFor[prometheus.Counter](), labels: own,
+				desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), options.Help, own, nil)}
+			m.values = strings.Fields(field.Tag.Get("values"))
 		}
 	}
-	return all
+	return d
 }
 
 // bounds returns the upper bounds that a tag lists.
@@ -138,45 +137,6 @@ func bounds(tag string) (all []float64) {
 			panic(fmt.Sprintf("buckets %q: %v", tag, err))
 		}
 		all = append(all, bound)
-	}
-	return all
-}
-
-// resolve sets the fields of a struct to the series of its metrics that have the labels.
-func resolve(into reflect.Value, vectors []vector, labels prometheus.Labels) {
-	for i, v := range vectors {
-		var series any
-		switch v := v.(type) {
-		case nil:
-			continue
-		case *prometheus.HistogramVec:
-			series = v.With(labels)
-		case *prometheus.CounterVec:
-			if series = v.MustCurryWith(labels); into.Field(i).Kind() == reflect.Interface {
-				series = v.With(labels)
-			}
-		case *prometheus.GaugeVec:
-			series = gauges(into.Type().Field(i), v.MustCurryWith(labels))
-		}
-		into.Field(i).Set(reflect.ValueOf(series))
-	}
-}
-
-// gauges returns the series of a metric in the form of its field.
-func gauges(field reflect.StructField, v *prometheus.GaugeVec) any {
-	switch field.Type {
-	case reflect.TypeFor[*prometheus.GaugeVec]():
-		return v
-	case reflect.TypeFor[SwitchVec]():
-		return SwitchVec{v}
-	case reflect.TypeFor[Switch]():
-		return Switch{v.WithLabelValues()}
-	case reflect.TypeFor[prometheus.Gauge]():
-		return v.WithLabelValues()
-	}
-	all := map[string]Switch{}
-	for _, value := range strings.Fields(field.Tag.Get("values")) {
-		all[value] = Switch{v.WithLabelValues(value)}
 	}
 	return all
 }

@@ -1,0 +1,209 @@
+package telemetry
+
+import (
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// declaration holds the metrics of one struct, and their series. Each topic has dozens of series,
+// and a scanner thousands of topics. So those that are there from the start are one value each,
+// and share their labels; see docs/adr/0040-light-series.md.
+type declaration struct {
+	metrics []metric
+
+	mu     sync.Mutex
+	series map[string][]*series // of the families, by topic; "" for metrics without topics
+}
+
+// fill sets the fields of a struct to the series of a topic.
+func (d *declaration) fill(into reflect.Value, topic string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all, there := d.series[topic]
+	if !there {
+		all = d.begin(topic)
+		d.series[topic] = all
+	}
+	take := func() *series {
+		one := all[0]
+		all = all[1:]
+		return one
+	}
+	for i, m := range d.metrics {
+		field := into.Field(i)
+		var value any
+		switch {
+		case m.vector != nil:
+			value = handle(m.vector, topic, field.Type())
+		case m.family == nil:
+			continue
+		case field.Type() == reflect.TypeFor[Switch]():
+			value = Switch{take()}
+		case len(m.values) == 0:
+			value = take()
+		default:
+			switches := make(map[string]Switch, len(m.values))
+			for _, v := range m.values {
+				switches[v] = Switch{take()}
+			}
+			value = switches
+		}
+		field.Set(reflect.ValueOf(value))
+	}
+}
+
+// begin returns the series of a topic, in the order of the metrics and of their values.
+func (d *declaration) begin(topic string) (all []*series) {
+	topics := []*dto.LabelPair{pair("topic", topic)}
+	for _, m := range d.metrics {
+		switch {
+		case m.family == nil:
+		case len(m.values) > 0:
+			for _, v := range m.values {
+				labels := []*dto.LabelPair{pair(m.family.labels[len(m.family.labels)-1], v)}
+				if topic != "" {
+					labels = append(labels, topics...)
+				}
+				slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+				all = append(all, &series{family: m.family, labels: labels})
+			}
+		case topic != "":
+			all = append(all, &series{family: m.family, labels: topics})
+		default:
+			all = append(all, &series{family: m.family})
+		}
+	}
+	return all
+}
+
+func pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
+
+// handle returns a vector's series of a topic, in the form of a field.
+func handle(v vector, topic string, field reflect.Type) any {
+	labels := prometheus.Labels{}
+	if topic != "" {
+		labels["topic"] = topic
+	}
+	switch v := v.(type) {
+	case *prometheus.CounterVec:
+		return v.MustCurryWith(labels)
+	case *prometheus.GaugeVec:
+		if field == reflect.TypeFor[SwitchVec]() {
+			return SwitchVec{v.MustCurryWith(labels)}
+		}
+		return v.MustCurryWith(labels)
+	case *prometheus.HistogramVec:
+		return v.With(labels)
+	}
+	return nil
+}
+
+// forget removes the series of a topic.
+func (d *declaration) forget(topic string) {
+	d.mu.Lock()
+	delete(d.series, topic)
+	d.mu.Unlock()
+	for _, m := range d.metrics {
+		if m.vector != nil {
+			m.vector.DeletePartialMatch(prometheus.Labels{"topic": topic})
+		}
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (d *declaration) Describe(ch chan<- *prometheus.Desc) {
+	for _, m := range d.metrics {
+		switch {
+		case m.vector != nil:
+			m.vector.Describe(ch)
+		case m.family != nil:
+			ch <- m.family.desc
+		}
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (d *declaration) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range d.metrics {
+		if m.vector != nil {
+			m.vector.Collect(ch)
+		}
+	}
+	d.mu.Lock()
+	topics := slices.Collect(maps.Values(d.series))
+	d.mu.Unlock()
+	for _, all := range topics {
+		for _, s := range all {
+			ch <- s
+		}
+	}
+}
+
+// family has the parts that all series of a metric share.
+type family struct {
+	desc   *prometheus.Desc
+	counts bool // else it is a gauge
+	labels []string
+}
+
+// series is one series of a counter or gauge. It implements prometheus.Counter and
+// prometheus.Gauge.
+type series struct {
+	family *family
+	labels []*dto.LabelPair // by name
+	bits   atomic.Uint64    // of a float64
+}
+
+// Set sets the value.
+func (s *series) Set(v float64) { s.bits.Store(math.Float64bits(v)) }
+
+// Add adds to the value.
+func (s *series) Add(v float64) {
+	for {
+		before := s.bits.Load()
+		if s.bits.CompareAndSwap(before, math.Float64bits(math.Float64frombits(before)+v)) {
+			return
+		}
+	}
+}
+
+// Sub subtracts from the value.
+func (s *series) Sub(v float64) { s.Add(-v) }
+
+// Inc adds 1.
+func (s *series) Inc() { s.Add(1) }
+
+// Dec subtracts 1.
+func (s *series) Dec() { s.Add(-1) }
+
+// SetToCurrentTime sets the value to the time, in seconds since 1970.
+func (s *series) SetToCurrentTime() { s.Set(float64(time.Now().UnixNano()) / float64(time.Second)) }
+
+// Desc implements prometheus.Metric.
+func (s *series) Desc() *prometheus.Desc { return s.family.desc }
+
+// Write implements prometheus.Metric.
+func (s *series) Write(m *dto.Metric) error {
+	v := math.Float64frombits(s.bits.Load())
+	if m.Label = s.labels; s.family.counts {
+		m.Counter = &dto.Counter{Value: &v}
+	} else {
+		m.Gauge = &dto.Gauge{Value: &v}
+	}
+	return nil
+}
+
+// Describe implements prometheus.Collector.
+func (s *series) Describe(ch chan<- *prometheus.Desc) { ch <- s.Desc() }
+
+// Collect implements prometheus.Collector.
+func (s *series) Collect(ch chan<- prometheus.Metric) { ch <- s }
