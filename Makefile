@@ -73,8 +73,8 @@ pictures: test-tools ## Take the pictures of docs/console.md again
 # machine, so they run one after the other, in stage fleet. Stage single has all others that need
 # servers. There, packages that mostly wait run beside one that computes, and those that take
 # longest come first. Stage unit needs no server.
-fleets  := test/e2e test/demo
-longest := internal/forward test/deploy cmd/producer internal/console internal/scanner cmd/scanner test/machine \
+fleets  := test/e2e test/deploy test/demo
+longest := internal/forward cmd/producer internal/console internal/scanner cmd/scanner test/machine \
 	producer test/servers internal/shard internal/intake consumer internal/router internal/bulk internal/doctor
 
 # with-tests lists the packages with tests, and which of them start servers. The model
@@ -109,11 +109,11 @@ test-unit: $(gotestsum) ## Run the tests that need no server
 	$(call run-stage,unit,$(stage-unit),-race -timeout 20m)
 
 .PHONY: test-single
-test-single: test-tools deploy-tools $(sbom) postgres mariadb ## Run the tests of one program or package on real servers
+test-single: test-tools postgres mariadb ## Run the tests of one program or package on real servers
 	$(call run-stage,single,$(stage-single),-race -p 3 -timeout 30m,$(withservers) --)
 
 .PHONY: test-fleet
-test-fleet: test-tools ## Run the tests of whole fleets
+test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
 	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
 
 # The packages that depend most on the servers, on the newest pair of make compat.
