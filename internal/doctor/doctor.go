@@ -93,6 +93,7 @@ type Target struct {
 type answers struct {
 	stored  bool // Redis answers
 	replica bool // and is a replica
+	lacks   bool // and its user may not run all that scanners run
 	// lists is true if the user of Redis may list tasks.
 	lists   bool
 	docs    documents
@@ -171,7 +172,7 @@ func (p Target) ask(ctx context.Context, r *report) (found answers) {
 			return nil
 		}})
 	found.stored = found.stored || nodes.has(OK, redisConnection)
-	found.replica = nodes.failed(redisRole)
+	found.replica, found.lacks = nodes.failed(redisRole), nodes.failed(redisRights)
 	grant(brokers.findings, found.docs)
 	for _, part := range []*report{nodes, docs, brokers, certificates} {
 		r.addReport(part)

@@ -68,7 +68,7 @@ func (p Target) examineFleet(ctx context.Context, r *report, found answers) {
 		return
 	}
 	live := view.live()
-	p.examineMembers(ctx, r, view, docs)
+	p.examineMembers(ctx, r, found)
 	p.examineServed(r, view, docs, brokers)
 	p.examineProblems(r, docs, view, brokers)
 	for _, t := range view.status.Topics {
@@ -108,13 +108,19 @@ func (p Target) readFleet(ctx context.Context) (view fleetView, err error) {
 	return view, nil
 }
 
-func (p Target) examineMembers(ctx context.Context, r *report, view fleetView, docs documents) {
-	live := view.live()
-	switch len(live) {
-	case 0:
-		r.fail("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
+// examineMembers reports who runs, and which documents they refuse. A scanner whose user lacks a
+// right may run and not be heard.
+func (p Target) examineMembers(ctx context.Context, r *report, found answers) {
+	view, docs, live := found.fleet, found.docs, found.fleet.live()
+	switch prefix := p.Settings.Redis.Prefix; {
+	case len(live) == 0 && found.lacks:
+		r.fail("fleet", "grant what "+redisRights+" names; if there is no heartbeat 5 seconds later, "+p.command("run"),
+			"no scanner sends heartbeats under prefix %s: none runs, or they may not", prefix)
 		return
-	case 1:
+	case len(live) == 0:
+		r.fail("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", prefix)
+		return
+	case len(live) == 1:
 		r.warn("fleet", p.command("run")+" on another machine", "only scanner %s runs: nobody would take over from it",
 			live[0].Instance)
 	default:

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// redisConnection is the check that Redis answers, and redisRole that it is no replica.
-	redisConnection, redisRole = "redis.connection", "redis.role"
+	// redisConnection is the check that Redis answers, redisRole that it is no replica, and
+	// redisRights that its user may run what scanners run.
+	redisConnection, redisRole, redisRights = "redis.connection", "redis.role", "redis.rights"
 	// clockLimit is the difference between Redis's clock and this machine's above which
 	// doctor warns.
 	clockLimit = time.Second
@@ -59,7 +60,7 @@ func (p Target) examineRedis(ctx context.Context, r *report) (stored, lists bool
 	if r.failed(redisRole) {
 		return true, true // a replica refuses what a user may do
 	}
-	r.ask("redis.rights")
+	r.ask(redisRights)
 	return true, p.examineRights(ctx, r, nodes[0])
 }
 
@@ -195,7 +196,7 @@ func (p Target) examineNode(ctx context.Context, r *report, n node) {
 	defer cancel()
 	text, err := n.Info(ctx).Result()
 	if err != nil {
-		r.failErr(ctx, err, "redis.rights", n.cli("ACL SETUSER "+p.redisUser()+" +info"), "INFO: %v", err)
+		r.failErr(ctx, err, redisRights, n.cli("ACL SETUSER "+p.redisUser()+" +info"), "INFO: %v", err)
 		return
 	}
 	info := registry.ParseInfo(text)

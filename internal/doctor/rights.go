@@ -117,7 +117,6 @@ func onKeys(prefix string, commands []string) (all []string) {
 // examineRights asks Redis which of the commands that scanners and operators run the user
 // may run. It reports whether the user may list tasks, as an operator may.
 func (p Target) examineRights(ctx context.Context, r *report, n node) (lists bool) {
-	const check = "redis.rights"
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	user, prefix := p.redisUser(), p.Settings.Redis.Prefix
@@ -127,23 +126,23 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) (lists boo
 		operate, err = denied(ctx, p.redis, operatorCommands(prefix)...)
 	}
 	if err != nil {
-		r.failErr(ctx, err, check, fixRights(n, user, prefix, "eval"), "scripts on keys %s:*: %v", prefix, err)
+		r.failErr(ctx, err, redisRights, fixRights(n, user, prefix, "eval"), "scripts on keys %s:*: %v", prefix, err)
 		return true
 	}
 	operator := len(operate) < len(operatorCommands(prefix))/2
 	fleet, err := denied(ctx, p.redis, onKeys(prefix, []string{"ZADD FLEET 1 m"})...)
 	switch {
 	case len(work) == 0:
-		r.ok(check, "user %s may run all that scanners run, on keys %s:*", user, prefix)
+		r.ok(redisRights, "user %s may run all that scanners run, on keys %s:*", user, prefix)
 	case len(operate) == 0:
-		r.info(check, "user %s has the rights of an operator, not of a scanner; to check the scanners' rights, "+
+		r.info(redisRights, "user %s has the rights of an operator, not of a scanner; to check the scanners' rights, "+
 			"run doctor with their configuration", user)
 	case err == nil && len(fleet) > 0 && operator: // what it lacks concerns the caller, not the fleet
-		r.warn(check, n.cli("ACL SETUSER "+user+" +"+strings.Join(operate, " +"))+"; the keys are in "+
+		r.warn(redisRights, n.cli("ACL SETUSER "+user+" +"+strings.Join(operate, " +"))+"; the keys are in "+
 			"deploy/redis/operator.acl", "user %s has the rights of an operator, and may not run %s", user,
 			strings.Join(operate, ", "))
 	default:
-		r.fail(check, fixRights(n, user, prefix, work...), "user %s may not run %s on keys %s:*", user,
+		r.fail(redisRights, fixRights(n, user, prefix, work...), "user %s may not run %s on keys %s:*", user,
 			strings.Join(work, ", "), prefix)
 	}
 	return p.mayList(ctx)
