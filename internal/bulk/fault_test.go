@@ -28,7 +28,7 @@ func TestAChangeGoesOnAfterRedisWasKilled(t *testing.T) {
 	for _, verb := range []Verb{RunNow, Move, Cancel} {
 		t.Run(string(verb), func(t *testing.T) {
 			t.Parallel()
-			server := servertest.OwnRedis(t)
+			server := servertest.OwnRedis(t, "--appendfsync", "always") // everysec may delay a write while the disk is busy
 			s := stockIn(t, fixture.At(t, server.Addr(), "p"), 2)
 			const tasks = 450
 			at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
