@@ -15,6 +15,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/heartbeat"
 )
 
@@ -43,11 +44,9 @@ func (o *operator) found(check string) string {
 
 // finds checks that doctor has one finding of a check, which begins with want. An empty
 // want means no finding.
-func (o *operator) finds(what, check, want string) {
+func (o *operator) finds(what, name, want string) {
 	o.t.Helper()
-	if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Contains(got, "\n") {
-		o.t.Errorf("%s: %s: %s\nwant %s", what, check, got, want)
-	}
+	check.Line(o.t, what+": "+name, o.found(name), want)
 }
 
 // worksBy makes a member report its applied documents, in its heartbeat and in Consul.

@@ -144,11 +144,9 @@ func (o *target) found(check string) string {
 
 // finds checks that doctor has one finding of a check, which begins with want. An empty
 // want means no finding.
-func (o *target) finds(what, check, want string) {
+func (o *target) finds(what, name, want string) {
 	o.t.Helper()
-	if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Contains(got, "\n") {
-		o.t.Errorf("%s: %s: %s\nwant %s", what, check, got, want)
-	}
+	check.Line(o.t, what+": "+name, o.found(name), want)
 }
 
 // findsPart checks that a finding has a part.

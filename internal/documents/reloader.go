@@ -79,7 +79,7 @@ type Reloader struct {
 	asked    time.Time       // when the sources of all topics were last asked for
 
 	mu      sync.Mutex
-	topics  map[string]*inForce
+	topics  map[string]*served
 	pending []string // topics with a document whose source isn't known
 	faults  faults
 	denied  map[string]string // by operation: that Redis denies it, and why
@@ -88,8 +88,8 @@ type Reloader struct {
 	read    bool // the documents of the source, or those that Redis keeps, were read at least once.
 }
 
-// inForce is the document by which a topic is served.
-type inForce struct {
+// served is a topic with the document that it is served by.
+type served struct {
 	document config.Document
 	digest   string
 	orphan   bool // the source has no document of the topic
@@ -99,7 +99,7 @@ type inForce struct {
 func New(cfg Config) *Reloader {
 	r := &Reloader{
 		cfg: cfg, sources: &sources{cfg: cfg, recorded: map[string]string{}},
-		answered: make(chan struct{}), topics: map[string]*inForce{}, denied: map[string]string{},
+		answered: make(chan struct{}), topics: map[string]*served{}, denied: map[string]string{},
 		faults: faults{cfg: cfg, errors: map[string]string{}, kept: map[string]bool{}},
 	}
 	if cfg.Register != nil {
@@ -226,7 +226,7 @@ func (r *Reloader) applyDocument(ctx context.Context, name string, doc config.Do
 
 // serve puts a document in force; mu is held.
 func (r *Reloader) serve(ctx context.Context, doc config.Document, orphan bool) {
-	r.topics[doc.Name] = &inForce{doc, config.Digest(doc.Raw), orphan}
+	r.topics[doc.Name] = &served{doc, config.Digest(doc.Raw), orphan}
 	r.cfg.Serve(ctx, doc)
 }
 

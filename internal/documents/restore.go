@@ -1,12 +1,16 @@
 package documents
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/connect"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -90,9 +94,9 @@ func keptDocument(name string, raw []byte) config.Document {
 	return doc
 }
 
-// Keep stores a topic's document in force in Redis, unless it comes from another source, which
+// keep stores a topic's document in force in Redis, unless it comes from another source, which
 // stores its own. It also tells all shards for how long they keep the events of tasks.
-func (r *Reloader) Keep(ctx context.Context, topic *shard.Topic, p shard.Placement, doc *config.Document) error {
+func (r *Reloader) keep(ctx context.Context, topic *shard.Topic, p shard.Placement, doc *config.Document) error {
 	if r.sources.foreign(topic.Name()) {
 		return nil
 	}
@@ -100,4 +104,49 @@ func (r *Reloader) Keep(ctx context.Context, topic *shard.Topic, p shard.Placeme
 		return err
 	}
 	return topic.KeepEvents(ctx, p, doc.Topic.History)
+}
+
+// Keeper stores the document in force of one topic in Redis, so that a fleet can start without its
+// source.
+type Keeper struct {
+	Documents *Reloader
+	Topic     *shard.Topic
+	InForce   *InForce
+	// Placement returns what is known of the topic's placement, and whether the topic was removed.
+	Placement func() (p shard.Placement, removed bool)
+	// Tried records an operation's error, or nil for success, and reports whether that is news.
+	Tried func(operation string, err error) (news bool)
+	Log   *slog.Logger
+
+	pause retry.Backoff
+	// These are of the document that was stored last.
+	kept   []byte
+	under  shard.Placement
+	losses uint64
+}
+
+// Stale reports whether the document in force must be stored. It must be stored again under each
+// new placement, because a removal may end after the topic was created again. So it must after a
+// loss of Redis's data, when the new placement may be the same as the old one.
+func (k *Keeper) Stale() bool {
+	p, removed := k.Placement()
+	return p.Epoch > 0 && !removed && (p != k.under || k.InForce.losses.Load() != k.losses ||
+		!bytes.Equal(k.InForce.Document().Raw, k.kept))
+}
+
+// Keep stores the document in force, and adds the topic to the known topics. Only one Keep runs at
+// a time, so the newest document stays.
+func (k *Keeper) Keep(ctx context.Context) {
+	p, _ := k.Placement()
+	doc, losses := k.InForce.Document(), k.InForce.losses.Load()
+	if err := k.Documents.keep(ctx, k.Topic, p, doc); err != nil {
+		if k.Tried("document", err) && ctx.Err() == nil {
+			k.Log.WarnContext(ctx, "redis does not keep the topic's document", "error", connect.Advised("redis", err))
+		}
+		k.pause.Wait(ctx)
+		return
+	}
+	k.Tried("document", nil)
+	k.pause.Reset()
+	k.kept, k.under, k.losses = doc.Raw, p, losses
 }

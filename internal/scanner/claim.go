@@ -40,7 +40,7 @@ func (t *polling) Reserve(ctx context.Context) (c poll.Claim, rest time.Time) {
 	if err := t.publisher.WaitReady(ctx); err != nil {
 		return nil, rest // the tick is over; the publisher itself reports what is wrong
 	}
-	s := t.inForce.settings()
+	s := t.inForce.Settings()
 	r, err := t.window.Reserve(ctx, t.batch(s.Batch))
 	if err != nil {
 		return nil, rest // the tick is over

@@ -83,7 +83,7 @@ func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
 		if err != nil || len(batch.Tasks) != 1 {
 			t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 		}
-		c := &claim{polling: topic.polling, heard: time.Now(), batch: batch, settings: topic.inForce.settings()}
+		c := &claim{polling: topic.polling, heard: time.Now(), batch: batch, settings: topic.inForce.Settings()}
 		i := item{c, &batch.Tasks[0], window.Bytes(batch.Tasks)}
 		topic.window.Keep(place, 1, i.bytes)
 		topic.resolved([]forward.Result{{Message: &forward.Message{Task: i.claimed.Task, Owner: &i}, Outcome: outcome}})

@@ -78,12 +78,9 @@ func (s *Scanner) holdTopics(ctx context.Context) {
 
 // hold pauses the topic, or with nil ends that. It reports whether that is news.
 func (t *topic) hold(ctx context.Context, h *registry.Hold) (news bool) {
-	before := t.inForce.held.Swap(h)
-	if (before == nil) == (h == nil) {
+	if !t.inForce.Hold(h) {
 		return false
 	}
-	t.inForce.pausing.Set(t.inForce.paused())
-	t.inForce.changed.Fire()
 	if h == nil {
 		t.log.InfoContext(ctx, "the topic isn't paused in redis any more")
 		return true

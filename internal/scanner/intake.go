@@ -82,8 +82,8 @@ type inlet struct {
 
 // inlet returns the topic's intake; on is false while it takes nothing.
 func (t *topic) inlet() (of inlet, on bool) {
-	s := t.inForce.settings()
-	if !s.TakesIn() || t.inForce.paused() {
+	s := t.inForce.Settings()
+	if !s.TakesIn() || t.inForce.Paused() {
 		return inlet{}, false
 	}
 	return inletOf(*s), true
@@ -107,7 +107,7 @@ func (t *topic) takeIn(ctx context.Context) {
 	defer cancel()
 	go func() {
 		defer cancel()
-		t.inForce.await(running, func() bool {
+		t.inForce.Await(running, func() bool {
 			now, on := t.inlet()
 			return !on || now != in
 		})

@@ -29,8 +29,8 @@ var _ poll.Work = (*polling)(nil)
 // Demand implements poll.Work. A topic isn't polled before there is a placement, and while it
 // sleeps.
 func (t *polling) Demand() (d poll.Demand) {
-	s := t.inForce.settings()
-	d = poll.Demand{Tick: s.Tick, Scanned: t.scanned(), Fixed: s.Workers, Paused: t.inForce.paused()}
+	s := t.inForce.Settings()
+	d = poll.Demand{Tick: s.Tick, Scanned: t.scanned(), Fixed: s.Workers, Paused: t.inForce.Paused()}
 	if p, _ := t.resharder.Known(); p.Epoch > 0 && (p.Phase != shard.Stable || !t.asleep()) {
 		d.Claims, d.Tickets = balance.Scale(s.Workers, d.Scanned, t.live())
 		d.Tickets = min(d.Claims*d.Tickets, d.Scanned)

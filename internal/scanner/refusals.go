@@ -91,7 +91,7 @@ func (h *topicHealth) listens(err error) {
 // worker that polls a shard tries again within seconds, and at each tick. If it hasn't for
 // some ticks, then other scanners poll the shard, and they know more.
 func (t *topic) refusedShards() refusedShards {
-	return t.health.refusals.shards(t.scanned(), 3*t.inForce.settings().Tick+5*time.Second)
+	return t.health.refusals.shards(t.scanned(), 3*t.inForce.Settings().Tick+5*time.Second)
 }
 
 // refusals are the operations that Redis refuses with errors that no repeat fixes. An

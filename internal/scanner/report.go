@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
-	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -19,31 +18,15 @@ func (t *topic) topicNote() (n balance.TopicNote) {
 	t.retries.addToNote(&n)
 	t.minute.AddTo(&n)
 	t.logs.skipped.addToNote(&n)
-	s := t.inForce.settings()
-	n.Rate, n.Settings = s.Rate, *t.inForce.differs.Load()
-	if n.Paused = t.inForce.paused(); n.Paused {
-		n.PausedUntil, n.PausedReason = t.inForce.pause()
+	s := t.inForce.Settings()
+	n.Rate, n.Settings = s.Rate, t.inForce.Differs()
+	if n.Paused = t.inForce.Paused(); n.Paused {
+		n.PausedUntil, n.PausedReason = t.inForce.Pause()
 	}
 	if at := t.limited.Load(); at != nil {
 		n.Limited = s.Rate > 0 && time.Since(*at) < limitedFor
 	}
 	return n
-}
-
-// differing returns the settings of a document that aren't the defaults; nil if there are
-// none. It leaves out the shard count, which the placement has.
-func differing(doc config.Document) map[string]string {
-	var all map[string]string
-	for _, c := range config.Diff(config.DefaultTopic(doc.Name), doc.Topic) {
-		if c.Key == "shards" {
-			continue
-		}
-		if all == nil {
-			all = map[string]string{}
-		}
-		all[c.Key] = c.New
-	}
-	return all
 }
 
 // measure sets the metrics that have a state. It is called at each scrape.

@@ -45,7 +45,7 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T)
 	check.Until(t, "4 shards to be read", func() bool { return slow.reads.Load() == 1 })
 	l.write(map[string]string{"orders": declaring("orders", "shards: 6")})
 	check.Until(t, "6 shards to be applied", func() bool {
-		return l.served("orders").topic.inForce.settings().Shards == 6
+		return l.served("orders").topic.inForce.Settings().Shards == 6
 	})
 	slow.held.Unlock()
 	check.Until(t, "6 shards", func() bool {
@@ -178,7 +178,7 @@ func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 		t.Errorf("a worker took %v, and knew %v", p, known)
 	}
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5", "tick: 10ms")})
-	check.Until(t, "5 shards to be applied", func() bool { return orders.inForce.settings().Shards == 5 })
+	check.Until(t, "5 shards to be applied", func() bool { return orders.inForce.Settings().Shards == 5 })
 	slow.held.Unlock()
 	check.Until(t, "the reconciler to take it", func() bool { p, _ := orders.resharder.Known(); return p == other })
 }

@@ -6,29 +6,30 @@ import (
 	"sync/atomic"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/documents"
 	"github.com/duefleet/duefleet/internal/forward"
 )
 
 // routing gives the publisher the route of the settings in force.
 type routing struct {
 	publisher *forward.Publisher
-	inForce   *inForce
+	inForce   *documents.InForce
 	routed    atomic.Pointer[config.Document] // the one whose route the publisher was last given.
 }
 
 // stale reports whether the publisher wasn't given the route in force.
 func (r *routing) stale() bool {
 	routed := r.routed.Load()
-	if routed == r.inForce.document.Load() {
+	if routed == r.inForce.Document() {
 		return false
 	}
-	return !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*r.inForce.settings()))
+	return !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*r.inForce.Settings()))
 }
 
 // apply gives the publisher the route in force. It may have to wait for the broker; nothing
 // else of the topic waits for it.
 func (r *routing) apply(context.Context) {
-	doc := r.inForce.document.Load()
+	doc := r.inForce.Document()
 	r.publisher.SetRoute(routeOf(doc.Topic))
 	r.routed.Store(doc)
 }

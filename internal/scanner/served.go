@@ -99,8 +99,7 @@ func (s *Scanner) endTopic(ctx context.Context, v *served) error {
 // a topic isn't made again, it counts as removed, and its document waits.
 func (s *Scanner) keepAgain() {
 	for _, v := range s.all() {
-		v.topic.inForce.losses.Add(1)
-		v.topic.inForce.changed.Fire()
+		v.topic.inForce.Lost()
 	}
 }
 

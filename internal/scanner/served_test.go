@@ -24,10 +24,10 @@ func TestOnlyAnotherShardCountIsDesiredAgain(t *testing.T) {
 		document string
 		desired  uint64
 	}{{"{shards: 2, rate: 5}", 1}, {"{shards: 3, rate: 5}", 2}} {
-		changed := orders.inForce.changed.Next()
+		changed := orders.inForce.Changed.Next()
 		orders.apply(config.ParseDocument("orders", []byte(c.document), 2))
 		check.Closed(t, "the change to be known", changed)
-		if n := orders.inForce.desired.Load(); n != c.desired {
+		if n, _ := orders.inForce.Desired(); n != c.desired {
 			t.Errorf("%s: %d shard counts were desired, want %d", c.document, n, c.desired)
 		}
 	}
@@ -63,7 +63,7 @@ func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
 	check.Closed(t, "the first document to be saved", slow.begun)
 	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
 	check.Until(t, "the second to be applied", func() bool {
-		return l.served("orders").topic.inForce.settings().Rate == 2
+		return l.served("orders").topic.inForce.Settings().Rate == 2
 	})
 	close(slow.letGo)
 	check.Until(t, "two saves", func() bool { return slow.ended.Load() >= 2 })
@@ -156,7 +156,7 @@ func TestATopicMadeAnewKeepsItsMetricsWhenTheOldOneEnds(t *testing.T) {
 	l.mu.Lock()
 	delete(l.topics, "orders")
 	l.mu.Unlock()
-	l.serve(t.Context(), *old.topic.inForce.document.Load())
+	l.serve(t.Context(), *old.topic.inForce.Document())
 	check.OK(l.t, l.endTopic(t.Context(), old))
 	if !l.exports("orders") {
 		t.Error("the metrics of a topic that is served are not exported")

@@ -210,7 +210,7 @@ func (t *topic) wake() {
 	}
 	t.sleep.mu.Unlock()
 	if was {
-		t.inForce.changed.Fire()
+		t.inForce.Changed.Fire()
 	}
 }
 
@@ -247,7 +247,7 @@ func (t *topic) pace() time.Duration {
 
 // soon reports whether a topic with a task that is due then must be awake.
 func (t *topic) soon(due int64) bool {
-	ahead := max(aheadLeast, aheadTicks*t.inForce.settings().Tick)
+	ahead := max(aheadLeast, aheadTicks*t.inForce.Settings().Tick)
 	return due-ahead.Milliseconds() <= t.sleep.now()
 }
 

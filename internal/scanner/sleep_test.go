@@ -82,7 +82,7 @@ func TestACallThatFailsOnceATopicSleepsIsNoOutage(t *testing.T) {
 	l := drowsy(t)
 	orders := l.sleeps()
 	orders.polling.Fails(t.Context(), "", "draw", errors.New("READONLY"))
-	orders.inForce.changed.Fire() // as the end of a call wakes the poller
+	orders.inForce.Changed.Fire() // as the end of a call wakes the poller
 	check.Until(t, "the end of the outage", func() bool { return orders.outage() == nil })
 	check.Equal(t, "asleep", orders.asleep(), true)
 }

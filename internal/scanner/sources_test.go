@@ -98,13 +98,13 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	if lines := l.said.Lines(told); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("logged %q", lines)
 	}
-	if in := l.served("orders").topic.inForce.settings(); in.Exchange != "orders" || in.Shards != 3 {
+	if in := l.served("orders").topic.inForce.Settings(); in.Exchange != "orders" || in.Shards != 3 {
 		t.Errorf("it serves exchange %s, M %d", in.Exchange, in.Shards)
 	}
 	paused := declaring("orders", "shards: 3", "paused: true")
 	check.OK(l.t, l.store.Registry().KeepDocument(t.Context(), "orders", "consul:duefleet", []byte(paused)))
 	check.Until(t, "the scanner to follow the fleet's document",
-		func() bool { return l.served("orders").topic.inForce.settings().Paused })
+		func() bool { return l.served("orders").topic.inForce.Settings().Paused })
 	p, err := l.topic("orders").Placement(t.Context())
 	check.OK(l.t, err)
 	raw, err := l.store.Registry().Document(t.Context(), "orders")
@@ -114,7 +114,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	}
 	check.OK(l.t, l.rdb.Del(t.Context(), l.sourceKey()).Err()) // as an operator does to switch sources
 	check.Until(t, "the scanner to apply its own document",
-		func() bool { return l.served("orders").topic.inForce.settings().Shards == 8 })
+		func() bool { return l.served("orders").topic.inForce.Settings().Shards == 8 })
 	check.Until(t, "status to be content", func() bool {
 		return l.ownSource().OK &&
 			l.status().Source == config.FileSource
@@ -132,7 +132,7 @@ func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 	l.recorded(config.FileSource, declaring("orders", "shards: 3"))
 	dies := l.lives("with-a-file", config.FileSource)
 	l.start()
-	if in := l.served("orders").topic.inForce.settings(); in.Shards != 3 {
+	if in := l.served("orders").topic.inForce.Settings(); in.Shards != 3 {
 		t.Errorf("M %d while a scanner with a file lives", in.Shards)
 	}
 	if r := l.topicsMade(); !r.OK {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/documents"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/poll"
@@ -29,10 +30,10 @@ type topic struct {
 	name      string
 	instance  string
 	store     *shard.Topic
-	inForce   *inForce
+	inForce   *documents.InForce
 	publisher *forward.Publisher
 	routing   *routing
-	keeper    *keeper
+	keeper    *documents.Keeper
 	window    *window.Window
 	settler   *settle.Settler
 	polling   *polling
@@ -74,9 +75,7 @@ const defaultQuiet = 10 * time.Second
 // newTopic puts a topic together and starts nothing.
 func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.topic(doc.Name)
-	force := &inForce{pausing: metrics.Paused}
-	force.held.Store(s.holds.of(doc.Name))
-	force.setDocument(doc)
+	force := documents.NewInForce(doc, s.holds.of(doc.Name), metrics.Paused)
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.Window(doc.Topic.Window), retries: newRetries(), minute: balance.NewLastMinute(),
@@ -90,32 +89,32 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	t.health = &topicHealth{log: log, metrics: metrics, errors: s.metrics.errors.Count,
 		unsettled: ratelog.New(log, slog.LevelWarn, "outcomes not written to redis, trying again")}
 	t.resharder = reshard.New(reshard.Config{
-		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: force.aboutShards,
+		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: t.aboutShards,
 		Desired: func(ctx context.Context) (int, error) { return s.documents.Shards(ctx, doc.Name) },
-		Shared:  s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.requests.next, Changed: &force.changed,
+		Shared:  s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.requests.next, Changed: &force.Changed,
 		Placed: t.placed, Pace: t.pace, Step: s.moving, Turns: s.sweeps, Report: t.health, Metrics: metrics.moves,
 		Log: log, Advice: adviceOnRedis,
 	})
 	t.listening = s.listener.Listen(t.store,
 		shard.Hearing{Woken: t.hear, Placed: t.placed.Send, Listens: t.health.listens})
 	t.polling = &polling{topic: t}
-	t.poller = poll.New(t.store, t.instance, s.convoy, &s.alarms, t.polling, &force.changed)
+	t.poller = poll.New(t.store, t.instance, s.convoy, &s.alarms, t.polling, &force.Changed)
 	t.settler = settle.New(settle.Config{Topic: t.store, Tasks: t.tasks, Window: t.window, Tried: t.health.settled,
 		Metrics: metrics.settled})
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.publisher.Rest(t.sleep.asleep)
 	t.routing = &routing{publisher: t.publisher, inForce: force}
-	t.routing.routed.Store(force.document.Load())
-	t.keeper = &keeper{documents: s.documents, store: t.store, inForce: force, resharder: t.resharder, health: t.health,
-		log: log}
+	t.routing.routed.Store(force.Document())
+	t.keeper = &documents.Keeper{Documents: s.documents, Topic: t.store, InForce: force, Placement: t.resharder.Known,
+		Tried: t.health.Tried, Log: log}
 	return t
 }
 
 // apply puts a document in force, which has passed every check.
 func (t *topic) apply(doc config.Document) {
-	t.inForce.setDocument(doc)
+	t.inForce.Put(doc)
 	t.window.Resize(doc.Topic.Window)
-	t.inForce.changed.Fire()
+	t.inForce.Changed.Fire()
 }
 
 // limitedLogs are a topic's kinds of log lines that may occur once per task.
@@ -140,6 +139,12 @@ type requests struct{ n atomic.Uint64 }
 
 func (r *requests) next() string { return strconv.FormatUint(r.n.Add(1), 10) }
 
+// aboutShards returns what the document in force says about the shards.
+func (t *topic) aboutShards() reshard.Document {
+	version, s := t.inForce.Desired()
+	return reshard.Document{Shards: s.Shards, Version: version, Tick: s.Tick}
+}
+
 // scanned returns how many shards are polled; at least 1.
 func (t *topic) scanned() int {
 	p, _ := t.resharder.Known()
@@ -153,38 +158,38 @@ func (t *topic) run(ctx context.Context) {
 	all.Go(func() { t.resharder.Run(ctx) })
 	all.Go(func() { t.polling.run(ctx, t.poller) })
 	defer t.listening.Close()
-	t.inForce.follow(ctx, t.announced(), t.listened(),
-		&chore{wanted: t.inForce.pauseEnds, do: func(ctx context.Context) { t.inForce.endPause(ctx, t.store, t.log) }},
-		&chore{wanted: t.routing.stale, do: t.routing.apply},
-		&chore{wanted: t.keeper.stale, do: t.keeper.keep},
-		&chore{wanted: func() bool { _, on := t.inlet(); return on }, do: t.takeIn})
+	t.inForce.Changed.Follow(ctx, t.announced(), t.listened(),
+		&wake.Chore{Wanted: t.inForce.PauseEnds, Do: func(ctx context.Context) { t.inForce.EndPause(ctx, t.store, t.log) }},
+		&wake.Chore{Wanted: t.routing.stale, Do: t.routing.apply},
+		&wake.Chore{Wanted: t.keeper.Stale, Do: t.keeper.Keep},
+		&wake.Chore{Wanted: func() bool { _, on := t.inlet(); return on }, Do: t.takeIn})
 	all.Wait()
 }
 
 // announced logs that the topic is served, once its placement is known. Then the sleepers take
 // their first look at it.
-func (t *topic) announced() *chore {
+func (t *topic) announced() *wake.Chore {
 	done := false
-	return &chore{
-		wanted: func() bool {
+	return &wake.Chore{
+		Wanted: func() bool {
 			p, removed := t.resharder.Known()
 			return !done && p.Epoch > 0 && !removed
 		},
-		do: func(ctx context.Context) {
+		Do: func(ctx context.Context) {
 			done = true
 			t.known.Send()
-			s := t.inForce.settings()
+			s := t.inForce.Settings()
 			t.log.InfoContext(ctx, "topic served", "shards", s.Shards, "exchange", s.Exchange)
 		},
 	}
 }
 
 // listened listens to the wake channels of the polled shards.
-func (t *topic) listened() *chore {
+func (t *topic) listened() *wake.Chore {
 	n := 0
-	return &chore{
-		wanted: func() bool { return t.scanned() != n },
-		do: func(context.Context) {
+	return &wake.Chore{
+		Wanted: func() bool { return t.scanned() != n },
+		Do: func(context.Context) {
 			n = t.scanned()
 			t.listening.Shards(n)
 		},
@@ -193,7 +198,7 @@ func (t *topic) listened() *chore {
 
 // workers returns how many claims this scanner may have under way, and how many movers it runs.
 func (t *topic) workers() int {
-	n, _ := balance.Scale(t.inForce.settings().Workers, t.scanned(), t.live())
+	n, _ := balance.Scale(t.inForce.Settings().Workers, t.scanned(), t.live())
 	return n
 }
 

@@ -44,10 +44,10 @@ func (l *lone) ticks() {
 // apply puts other settings in force.
 func (l *lone) apply(settings ...string) {
 	l.t.Helper()
-	before := l.served("orders").topic.inForce.settings()
+	before := l.served("orders").topic.inForce.Settings()
 	l.write(map[string]string{"orders": one(settings...)})
 	check.Until(l.t, "the settings to be applied",
-		func() bool { return l.served("orders").topic.inForce.settings() != before })
+		func() bool { return l.served("orders").topic.inForce.Settings() != before })
 }
 
 // put stores n tasks that are due at once, all at the same time.

@@ -1,5 +1,5 @@
 // Package wake lets goroutines wait: for a signal to one of them, for a broadcast to all,
-// or for an alarm at a time.
+// or for an alarm at a time. It also does work that a broadcast makes necessary.
 package wake
 
 import "sync"

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // T is the part of *testing.T that a check needs. A *rapid.T has it too.
@@ -30,6 +31,15 @@ func Equal[V comparable](t T, what string, got, want V) {
 	t.Helper()
 	if got != want {
 		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// Line reports an error unless got is one line that begins with want. An empty want means that got
+// is empty.
+func Line(t T, what, got, want string) {
+	t.Helper()
+	if !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Contains(got, "\n") {
+		t.Errorf("%s: %s\nwant %s", what, got, want)
 	}
 }
 

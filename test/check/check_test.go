@@ -24,8 +24,14 @@ func TestChecksSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for want, run := range map[string]func(check.T){
-		"broken":                       func(t check.T) { check.OK(t, nil); check.OK(t, broken) },
-		"tasks: got 2, want 3":         func(t check.T) { check.Equal(t, "tasks", 3, 3); check.Equal(t, "tasks", 2, 3) },
+		"broken":               func(t check.T) { check.OK(t, nil); check.OK(t, broken) },
+		"tasks: got 2, want 3": func(t check.T) { check.Equal(t, "tasks", 3, 3); check.Equal(t, "tasks", 2, 3) },
+		"fix: two\nlines\nwant two": func(t check.T) {
+			check.Line(t, "fix", "two", "tw")
+			check.Line(t, "fix", "two\nlines", "two")
+		},
+		"fix: two\nwant ":              func(t check.T) { check.Line(t, "fix", "", ""); check.Line(t, "fix", "two", "") },
+		"fix: two\nwant wo":            func(t check.T) { check.Line(t, "fix", "two", "wo") },
 		"b:\n got broken\nwant torn":   func(t check.T) { refusals(t, check.Refusal{broken, "torn"}) },
 		"b:\n got <nil>\nwant no task": func(t check.T) { refusals(t, check.Refusal{nil, "no task"}) },
 	} {
