@@ -17,24 +17,35 @@ const (
 )
 
 func idle() Measure {
-	of := func(shards int) string { return fmt.Sprintf("duefleet, 3 scanners, M = %d", shards) }
+	of := func(c harness.FleetConfig) string {
+		if c.Topics > 1 {
+			return fmt.Sprintf("duefleet, %d scanners, %d topics, M = 4", c.Scanners, c.Topics)
+		}
+		return fmt.Sprintf("duefleet, 3 scanners, M = %s", report.Number(float64(c.Shards)))
+	}
+	wide, many, few := harness.FleetConfig{Shards: 4096}, harness.FleetConfig{Shards: 64}, harness.FleetConfig{Shards: 4}
+	crowd := harness.FleetConfig{Scanners: 20, Topics: 10}
 	return Measure{
-		Name: "idle", Title: "nothing to do", Takes: 27 * time.Second, Once: true,
-		Goals: []report.Goal{{Subject: of(64), Name: membersCPU, AtMost: 1}, {Subject: of(4), Name: membersCPU, AtMost: 1}},
+		Name: "idle", Title: "nothing to do", Takes: 60 * time.Second, Once: true,
+		Goals: []report.Goal{
+			{Subject: of(many), Name: membersCPU, AtMost: 1}, {Subject: of(few), Name: membersCPU, AtMost: 1},
+			{Subject: of(wide), Name: membersCPU, AtMost: 2}, {Subject: of(crowd), Name: membersCPU, AtMost: 9},
+			{Subject: of(crowd), Name: redisCPU, AtMost: 1}, {Subject: of(crowd), Name: innerCommands, AtMost: 200},
+		},
 		Notes: []string{
-			"CPU is in % of one core, for all three scanners together and for Redis's main thread",
+			"CPU is in % of one core, for all scanners together and for Redis's main thread",
 			"Commands are counted as clients send them, with a script as one, and as INFO commandstats counts them",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
-			for _, shards := range []int{64, 4} {
-				f, err := r.StartFleet(ctx, harness.FleetConfig{Shards: shards})
+			for _, c := range []harness.FleetConfig{many, few, wide, crowd} {
+				f, err := r.StartFleet(ctx, c)
 				if err != nil {
 					return err
 				}
-				if err := harness.Sleep(ctx, r.Span(settling)); err != nil {
+				if err := harness.Sleep(ctx, r.Span(settled(c))); err != nil {
 					return err
 				}
-				if err := resting(ctx, r, s, of(shards), f.PIDs(), 8*time.Second); err != nil {
+				if err := resting(ctx, r, s, of(c), f.PIDs(), 8*time.Second); err != nil {
 					return err
 				}
 				if err := f.Stop(); err != nil {
@@ -47,6 +58,15 @@ func idle() Measure {
 			return resting(ctx, r, s, "raw: no scanner at all", nil, 2*time.Second)
 		},
 	}
+}
+
+// settled is how long a fleet takes to become idle: with many scanners or shards, until all of its
+// topics sleep.
+func settled(c harness.FleetConfig) time.Duration {
+	if c.Topics > 1 || c.Shards > 1000 {
+		return 15 * time.Second
+	}
+	return settling
 }
 
 // settling is how long a system that has just started takes to become idle.
@@ -104,29 +124,43 @@ func snapshot(ctx context.Context, r *harness.Redis, pids []int) (moment, error)
 
 // asleep measures a fleet with many topics in which nothing is due. The topics fall asleep
 // within the first half minute.
-func asleep() Measure {
-	const many, rss, connections = "duefleet, 1,000 topics", "MB of a scanner", "Redis connections of a scanner"
+func asleep(topics int) Measure {
+	const rss, connections = "MB of a scanner", "Redis connections of a scanner"
+	const ready, stopped = "ready after s", "stopped after s"
+	name, number := "asleep", report.Number(float64(topics))
+	many := fmt.Sprintf("duefleet, %s topics", number)
+	goals := []report.Goal{
+		{Subject: many, Name: membersCPU, AtMost: 4}, {Subject: many, Name: redisCPU, AtMost: 1},
+		{Subject: many, Name: innerCommands, AtMost: 400}, {Subject: many, Name: rss, AtMost: 120},
+		{Subject: many, Name: connections, AtMost: 20}, {Subject: many, Name: ready, AtMost: 5},
+		{Subject: many, Name: stopped, AtMost: 2},
+	}
+	if topics > 1000 {
+		name = fmt.Sprintf("asleep-%d", topics)
+		goals = []report.Goal{
+			{Subject: many, Name: membersCPU, AtMost: 16}, {Subject: many, Name: redisCPU, AtMost: 4},
+			{Subject: many, Name: rss, AtMost: 500}, {Subject: many, Name: ready, AtMost: 30},
+		}
+	}
 	return Measure{
-		Name: "asleep", Title: "1,000 topics with nothing to do, M = 4 each, 3 scanners", Takes: 60 * time.Second,
-		Once: true,
-		Goals: []report.Goal{
-			{Subject: many, Name: membersCPU, AtMost: 4}, {Subject: many, Name: redisCPU, AtMost: 1},
-			{Subject: many, Name: innerCommands, AtMost: 400}, {Subject: many, Name: rss, AtMost: 120},
-			{Subject: many, Name: connections, AtMost: 20},
-		},
+		Name: name, Title: number + " topics with nothing to do, M = 4 each, 3 scanners",
+		Takes: 60*time.Second + time.Duration(topics)*5*time.Millisecond, Once: true, Goals: goals,
 		Notes: []string{
 			"Measured from 30 s after the scanners are ready, in % of one core: all three scanners, and Redis's main thread",
 			"Memory is the resident set of the scanner that has most",
+			"Ready and stopped are of all three scanners, which start and stop together",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			before, err := r.Redis.Connections(ctx)
 			if err != nil {
 				return err
 			}
-			f, err := r.StartFleet(ctx, harness.FleetConfig{Topics: 1000})
+			begun := time.Now()
+			f, err := r.StartFleet(ctx, harness.FleetConfig{Topics: topics})
 			if err != nil {
 				return err
 			}
+			s.Add(many, ready, time.Since(begun).Seconds())
 			if err := harness.Sleep(ctx, r.Span(30*time.Second)); err != nil {
 				return err
 			}
@@ -147,7 +181,10 @@ func asleep() Measure {
 				return err
 			}
 			s.Add(many, connections, float64(after-before)/float64(len(f.PIDs())))
-			return f.Stop()
+			ending := time.Now()
+			err = f.Stop()
+			s.Add(many, stopped, time.Since(ending).Seconds())
+			return err
 		},
 	}
 }

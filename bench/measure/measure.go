@@ -53,13 +53,13 @@ func (s *Results) Note(text string) { s.Notes = append(s.Notes, text) }
 // All returns every measure, in the order of docs/benchmarks.md.
 func All() []Measure {
 	return []Measure{
-		lateness(), latenessShort(), lateness5000(),
+		lateness(), latenessShort(), lateness5000(), sweep(),
 		drain(harness.Classic,
 			report.Goal{Subject: duefleet, Name: perSecond, Over: bareSame, AtLeast: 0.95},
 			report.Goal{Subject: duefleet, Name: perSecond, Over: bareNaked, AtLeast: 0.85}),
 		drain(harness.Quorum, report.Goal{Subject: duefleet, Name: perSecond, Over: bareSame, AtLeast: 0.9}),
 		scheduleMany(), scheduleOne(), httpMany(), httpOne(), intake(), intakeMixed(), intakeLateness(),
-		memory(), pending(), idle(), asleep(),
+		memory(), pending(), idle(), asleep(1000), asleep(10_000),
 		instant(), inFlight(), rate(), topics(),
 		peersMeasure(), scale(),
 	}

@@ -27,6 +27,8 @@ type trial struct {
 	meters meters
 	// patience is how long to wait for tasks after the last due time.
 	patience time.Duration
+	// counted adds how many tasks arrive per second of the load.
+	counted bool
 }
 
 // run warms up the system and then puts the load on it.
@@ -73,6 +75,9 @@ func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *
 		return err
 	}
 	addLateness(s, t.subject, arrivals, n)
+	if t.counted {
+		s.Add(t.subject, arrivedRate, float64(done)/load.For.Seconds())
+	}
 	if len(t.meters) > 0 && done > 0 {
 		t.meters.add(s, t.subject, done)
 		t.meters.addSums(s, t.subject, done)

@@ -39,7 +39,7 @@ func (r Report) goals(b *strings.Builder) {
 		for _, v := range s.Verdicts {
 			got, word := "-", "not measured"
 			if v.Measured {
-				got, word = number(v.Got), "missed"
+				got, word = Number(v.Got), "missed"
 				if v.Kept {
 					word = "kept"
 				}
@@ -93,7 +93,7 @@ func (s Sheet) markdown(b *strings.Builder, charts []string) {
 		for _, name := range names {
 			cell := ""
 			if f := s.find(subject, name); f != nil {
-				cell = number(f.Median)
+				cell = Number(f.Median)
 			}
 			fmt.Fprintf(b, " %s |", cell)
 		}

@@ -178,9 +178,9 @@ func (g Goal) String() string {
 	return fmt.Sprintf("%s >= %g", of, g.AtLeast)
 }
 
-// number formats a number with three significant digits, or without a fraction from 100
+// Number formats a number with three significant digits, or without a fraction from 100
 // on.
-func number(f float64) string {
+func Number(f float64) string {
 	switch {
 	case f == 0:
 		return "0"

@@ -53,7 +53,7 @@ func TestGoalsAreJudged(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	for f, want := range map[float64]string{0: "0", 0.456: "0.46", 12.34: "12.3", 999.6: "1,000", 1234567: "1,234,567",
 		-1500: "-1,500"} {
-		if got := number(f); got != want {
+		if got := Number(f); got != want {
 			t.Errorf("%v is written %q, want %q", f, got, want)
 		}
 	}
