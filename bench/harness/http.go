@@ -30,6 +30,8 @@ type HTTP struct {
 	cmd    *exec.Cmd
 	url    string
 	client *fasthttp.HostClient
+	live   string               // the page of the same process that does nothing
+	admin  *fasthttp.HostClient // for it
 }
 
 // StartHTTP starts the server and waits until it is ready. The run's Close stops it.
@@ -54,7 +56,8 @@ func (f *Fleet) StartHTTP(ctx context.Context, connections int) (*HTTP, error) {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	h := &HTTP{fleet: f, cmd: cmd, url: "http://" + listen,
-		client: &fasthttp.HostClient{Addr: listen, MaxConns: connections, ReadBufferSize: 64 << 10}}
+		client: &fasthttp.HostClient{Addr: listen, MaxConns: connections, ReadBufferSize: 64 << 10},
+		live: "http://" + admin + "/livez", admin: &fasthttp.HostClient{Addr: admin, MaxConns: connections}}
 	f.run.Defer(h.stop)
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -69,6 +72,7 @@ func (h *HTTP) PID() int { return h.cmd.Process.Pid }
 
 func (h *HTTP) stop() error {
 	h.client.CloseIdleConnections()
+	h.admin.CloseIdleConnections()
 	return errors.Join(h.cmd.Process.Signal(os.Interrupt), h.cmd.Wait())
 }
 
@@ -93,13 +97,30 @@ func (h *HTTP) send(ctx context.Context, method, path, contentType string, body 
 	req.Header.SetMethod(method)
 	req.Header.SetContentType(contentType)
 	req.SetBodyRaw(body)
-	if err := h.client.DoTimeout(req, resp, requestLimit); err != nil {
-		return errors.Join(fmt.Errorf("schedule over HTTP: %w", err), ctx.Err())
-	}
-	if code := resp.StatusCode(); code != http.StatusOK {
-		return fmt.Errorf("schedule over HTTP: %d %s", code, resp.Body())
+	if err := answered(h.client.DoTimeout(req, resp, requestLimit), resp); err != nil {
+		return errors.Join(err, ctx.Err())
 	}
 	return read(resp.Body())
+}
+
+// answered returns the error of a request, or of an answer whose status isn't 200.
+func answered(err error, resp *fasthttp.Response) error {
+	if err != nil {
+		return fmt.Errorf("over HTTP: %w", err)
+	}
+	if code := resp.StatusCode(); code != http.StatusOK {
+		return fmt.Errorf("over HTTP: %d %s", code, resp.Body())
+	}
+	return nil
+}
+
+// Live sends a request to the server's program that stores nothing: net/http answers it alone.
+func (h *HTTP) Live(ctx context.Context, _ []Task) error {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.SetRequestURI(h.live)
+	return errors.Join(answered(h.admin.DoTimeout(req, resp, requestLimit), resp), ctx.Err())
 }
 
 // batch sends tasks of one topic.

@@ -10,7 +10,10 @@ import (
 	"github.com/duefleet/duefleet/bench/report"
 )
 
-const overHTTP = "producer serve"
+const (
+	overHTTP = "producer serve"
+	rawHTTP  = "raw: GET /livez"
+)
 
 // lightClient says how the client takes little of the processor time that it shares with the server.
 const lightClient = "The HTTP client is fasthttp"
@@ -38,14 +41,15 @@ func httpOne() Measure {
 		Goals: []report.Goal{{Subject: overHTTP, Name: perSecond, Over: duefleet, AtLeast: 0.5},
 			{Subject: overHTTP, Name: p99, Over: duefleet, AtMostMore: 2}},
 		Notes: []string{"duefleet: Schedule from 64 goroutines, in the same run", lightClient,
-			"Percentiles: one request every 2 ms, each until its answer"},
+			"Percentiles: one request every 2 ms, each until its answer",
+			"raw: requests to the page /livez of the same program, which net/http answers without body, token or Redis"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			f, h, err := httpOnly(ctx, r, connections)
 			if err != nil {
 				return err
 			}
 			ways := []way{{duefleet, f.Schedule}, {overHTTP, h.Schedule}}
-			if err := storing(ctx, r, s, r.Size(40_000), 1, connections, ways); err != nil {
+			if err := storing(ctx, r, s, r.Size(40_000), 1, connections, append(ways, way{rawHTTP, h.Live})); err != nil {
 				return err
 			}
 			for _, w := range ways {
