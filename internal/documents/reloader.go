@@ -45,9 +45,11 @@ type Config struct {
 	Register Register
 	// Store has the fleet's data in Redis.
 	Store *shard.Store
-	// Instance names this scanner, and Fleet returns the members heard from recently.
+	// Instance names this scanner. Fleet returns the members heard from recently, and Live how many
+	// lived at the last heartbeat.
 	Instance string
 	Fleet    func(ctx context.Context) ([]balance.Member, error)
+	Live     func() int
 
 	// Serve begins to serve a topic, until working ends. It gives a topic that is served a
 	// newer document. The document has passed every check.
@@ -150,7 +152,7 @@ func (r *Reloader) revisit(ctx context.Context) {
 	defer r.applying.Unlock()
 	docs := r.latest.Documents
 	settled := r.sources.settled(docs)
-	if docs == nil || settled && time.Since(r.asked) < askAgain(len(docs)) {
+	if docs == nil || settled && time.Since(r.asked) < askAgain(len(docs), r.cfg.Live()) {
 		return
 	}
 	r.asked = time.Now()

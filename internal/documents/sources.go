@@ -22,9 +22,11 @@ const (
 	sourceRate     = 10
 )
 
-// askAgain returns when to read the records of n settled topics again.
-func askAgain(n int) time.Duration {
-	return max(sourceInterval, time.Duration(n)*time.Second/sourceRate)
+// askAgain returns when to read the records of n settled topics again, in a fleet in which some
+// scanners live. More than three scanners read no more often than three do.
+func askAgain(n, live int) time.Duration {
+	const few = 3
+	return max(sourceInterval, time.Duration(n)*time.Second/sourceRate) * time.Duration(max(live, few)) / few
 }
 
 // sources knows the recorded source of each topic. A topic with another recorded source
@@ -87,11 +89,7 @@ func (s *sources) ask(ctx context.Context, names []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, balance.Silence)
 	defer cancel()
-	look := make(map[string]string, len(names))
-	for _, name := range names {
-		look[name] = s.cfg.SourceName
-	}
-	records := s.cfg.Store.Registry().TakeSources(ctx, s.cfg.SourceName, look)
+	records := s.cfg.Store.Registry().Sources(ctx, names)
 	if take := s.takeable(ctx, records); len(take) > 0 {
 		maps.Copy(records, s.cfg.Store.Registry().TakeSources(ctx, s.cfg.SourceName, take))
 	}

@@ -20,9 +20,33 @@ type SourceRecord struct {
 	Refused bool
 }
 
+// Sources returns the records of topics.
+func (r *Registry) Sources(ctx context.Context, topics []string) map[string]SourceRecord {
+	pipe := r.client(ctx).Pipeline()
+	replies := make([]*redis.StringCmd, len(topics))
+	for i, name := range topics {
+		replies[i] = pipe.Get(ctx, r.sourceKey(name))
+	}
+	_, _ = pipe.Exec(ctx) // each reply has its error
+	records := make(map[string]SourceRecord, len(topics))
+	for i, name := range topics {
+		recorded, err := replies[i].Result()
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		records[name] = record(recorded, wrapIf(err, "read the source of topic %s", name))
+	}
+	return records
+}
+
+// record makes a record of an answer. A client that isn't logged in may be answered later.
+func record(source string, err error) SourceRecord {
+	stranger := redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
+	return SourceRecord{source, err, luascript.Definite(err) && !stranger}
+}
+
 // TakeSources records source for each topic whose present record is the value that
-// replace has for it; "" is none. It returns by topic what is recorded afterwards. To
-// only read a topic's record, a caller gives source itself as the value.
+// replace has for it; "" is none. It returns by topic what is recorded afterwards.
 func (r *Registry) TakeSources(ctx context.Context, source string, replace map[string]string) map[string]SourceRecord {
 	names, calls := make([]string, 0, len(replace)), make([]luascript.Call, 0, len(replace))
 	for name, recorded := range replace {
@@ -32,10 +56,7 @@ func (r *Registry) TakeSources(ctx context.Context, source string, replace map[s
 	records := make(map[string]SourceRecord, len(names))
 	for i, reply := range r.scripts.RunAll(ctx, calls) {
 		recorded, err := reply.Text()
-		// not logged in: a later call may be answered
-		stranger := redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
-		records[names[i]] = SourceRecord{recorded, wrapIf(err, "record the source of topic %s", names[i]),
-			luascript.Definite(err) && !stranger}
+		records[names[i]] = record(recorded, wrapIf(err, "record the source of topic %s", names[i]))
 	}
 	return records
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/test/check"
 )
 
@@ -33,7 +34,8 @@ func TestADocumentHasOneSource(t *testing.T) {
 		check.OK(c.t, err)
 		check.Equal(t, "the document after "+source, string(raw), want)
 	}
-	take("file", map[string]string{one: "file"}, map[string]string{one: ""}) // it reads alone
+	check.Equal(t, "the source before", c.Sources(c.t.Context(), []string{one})[one], registry.SourceRecord{})
+	take("file", map[string]string{one: "file"}, map[string]string{one: ""}) // it isn't the present one
 	take("file", map[string]string{one: ""}, map[string]string{one: "file"})
 	take("consul:a", both, map[string]string{one: "file", "bills": "consul:a"})
 	keep(bills, "consul:a", "rate: 1", "rate: 1")
@@ -45,6 +47,10 @@ func TestADocumentHasOneSource(t *testing.T) {
 	source, err := c.Source(c.t.Context(), one)
 	check.OK(c.t, err)
 	check.Equal(t, "the source", source, "consul:a")
+	read := c.Sources(c.t.Context(), []string{one, bills, "none"})
+	if want := map[string]registry.SourceRecord{one: {Source: source}, bills: {Source: source}, "none": {}}; !maps.Equal(read, want) {
+		t.Errorf("sources %v, want %v", read, want)
+	}
 	gone, err := c.topic.Remove(c.t.Context(), c.p)
 	check.OK(c.t, err)
 	check.Equal(t, "removed", gone, true)

@@ -152,14 +152,14 @@ func New(cfg Config) (*Scanner, error) {
 	s.holds = &holds{store: s.store, tell: s.holdTopics}
 	s.durability = &selfcheck.Durability{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
 	s.clock = &selfcheck.Clock{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
-	s.sleepers = &sleepers{store: s.store, live: func() int { return s.heartbeat.State().Live }, every: netInterval,
+	s.sleepers = &sleepers{store: s.store, live: s.live, every: netInterval,
 		reads: stablePace, known: wake.NewSignal(), log: cfg.Log}
 	s.groups = &groups{log: cfg.Log, every: groupsInterval}
 	s.sleepers.topics, s.groups.topics = s.all, s.all
 	s.identity = &selfcheck.Identity{Registry: s.store.Registry(), Fleet: cfg.Settings.Redis.Prefix, Lost: s.keepAgain,
 		Log: cfg.Log}
 	reload := documents.Config{Source: cfg.Source, SourceName: cfg.SourceName, Store: s.store, Instance: cfg.Instance,
-		Fleet: s.members, Serve: s.serve, Retire: s.retire, Placement: s.placement,
+		Fleet: s.members, Live: s.live, Serve: s.serve, Retire: s.retire, Placement: s.placement,
 		Metrics: s.metrics.documents, Error: s.metrics.errors.Count, Log: cfg.Log}
 	if cfg.Register != nil {
 		s.identity.Kept, reload.Register = cfg.Register, cfg.Register
@@ -250,7 +250,7 @@ func (s *Scanner) giveTurns(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case s.sweeps <- struct{}{}:
-			retry.Sleep(ctx, sweepPause*time.Duration(max(s.heartbeat.State().Live, 1)))
+			retry.Sleep(ctx, sweepPause*time.Duration(max(s.live(), 1)))
 		}
 	}
 }
@@ -307,6 +307,9 @@ func (s *Scanner) notePace() time.Duration {
 	}
 	return min(time.Duration(len(s.all()))*5*time.Millisecond, 5*time.Second)
 }
+
+// live returns how many scanners lived at the last heartbeat.
+func (s *Scanner) live() int { return s.heartbeat.State().Live }
 
 // describe returns what this member reports about itself to the others.
 func (s *Scanner) describe() balance.Member {

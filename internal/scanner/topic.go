@@ -80,7 +80,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), inForce: force,
 		window: s.budget.Window(doc.Topic.Window), retries: newRetries(), minute: balance.NewLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics, tracer: s.tracer,
-		live: func() int { return s.heartbeat.State().Live }, beat: s.heartbeat.State,
+		live: s.live, beat: s.heartbeat.State,
 		requests: &s.requests, placed: wake.NewSignal(), known: s.sleepers.known,
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 		quiet: s.quiet, beganAsleep: s.begun.Add(1) > startAwake,

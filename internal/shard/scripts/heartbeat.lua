@@ -16,6 +16,6 @@ for _, instance in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%
 end
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 local answer = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', gone)
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', gone)
+if answer[1] then redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', gone) end
 table.insert(answer, 1, redis.call('ZCOUNT', KEYS[1], alive, '+inf'))
 return answer
