@@ -57,7 +57,7 @@ func (f *Fleet) StartHTTP(ctx context.Context, connections int) (*HTTP, error) {
 	}
 	h := &HTTP{fleet: f, cmd: cmd, url: "http://" + listen,
 		client: &fasthttp.HostClient{Addr: listen, MaxConns: connections, ReadBufferSize: 64 << 10},
-		live: "http://" + admin + "/livez", admin: &fasthttp.HostClient{Addr: admin, MaxConns: connections}}
+		live:   "http://" + admin + "/livez", admin: &fasthttp.HostClient{Addr: admin, MaxConns: connections}}
 	f.run.Defer(h.stop)
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()

@@ -17,7 +17,7 @@ const (
 	byRate = ", tasks/s: "
 	// arrivedRate is how many tasks arrived in a second of the load.
 	arrivedRate = "arrived/s"
-	// keepsUp is the highest rate of the sweep of which nearly all arrives while it lasts.
+	// keepsUp is the highest rate of the sweep that a system keeps up with.
 	keepsUp = "keeps up with tasks/s"
 	// overload is the share of a rate below which a system doesn't keep up. Poisson's noise is
 	// less than half of the rest.

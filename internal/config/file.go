@@ -23,9 +23,12 @@ type File struct {
 	path   string
 	reload <-chan struct{}
 
+	turn sync.Mutex // held while the file is read for callers of Read
+
 	mu    sync.Mutex
-	state string   // hash of the content, or the error of reading it
-	last  Snapshot // the snapshot for state
+	next  *sharedReading // the one that begins next; nil: nobody waits for it
+	state string         // hash of the content, or the error of reading it
+	last  Snapshot       // the snapshot for state
 	docs  map[string]Document
 }
 
@@ -64,7 +67,7 @@ func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
 
 // Read implements Source.
 func (f *File) Read(ctx context.Context, topic string) (Document, bool, error) {
-	current := f.look()
+	current := f.lookTogether()
 	for stable := f.known(current); !stable; {
 		select {
 		case <-ctx.Done():
@@ -72,7 +75,7 @@ func (f *File) Read(ctx context.Context, topic string) (Document, bool, error) {
 		case <-time.After(filePoll):
 		}
 		seen := current.state
-		current = f.look()
+		current = f.lookTogether()
 		stable = current.state == seen
 	}
 	s := f.snapshotOf(current)
@@ -96,6 +99,32 @@ func (f *File) look() reading {
 		return reading{state: err.Error(), err: fmt.Errorf("read config: %w", err)}
 	}
 	return reading{state: fmt.Sprintf("%x", sha256.Sum256(content)), content: content}
+}
+
+// sharedReading is one reading for all callers that waited for it to begin.
+type sharedReading struct {
+	once sync.Once
+	reading
+}
+
+// lookTogether returns a reading that begins after the call. Callers share it: a scanner with a
+// thousand topics asks a thousand times when it starts.
+func (f *File) lookTogether() reading {
+	f.mu.Lock()
+	if f.next == nil {
+		f.next = &sharedReading{}
+	}
+	shared := f.next
+	f.mu.Unlock()
+	shared.once.Do(func() {
+		f.turn.Lock()
+		defer f.turn.Unlock()
+		f.mu.Lock()
+		f.next = nil // those who call from now on need a later one
+		f.mu.Unlock()
+		shared.reading = f.look()
+	})
+	return shared.reading
 }
 
 func (f *File) known(g reading) bool {

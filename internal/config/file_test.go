@@ -2,9 +2,12 @@ package config
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,4 +179,57 @@ func TestFileReadIsFresh(t *testing.T) {
 			t.Errorf("got %v, %v", ok, err)
 		}
 	})
+}
+
+// TestReadsThatShareAReadingAreNotOld: calls at a time share a reading of the file, but none has
+// one that began before it. The file is a pipe, so a reading lasts until its writer closes it.
+func TestReadsThatShareAReadingAreNotOld(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	check.OK(t, syscall.Mkfifo(path, 0o600))
+	open := func() *os.File { // waits for a reading to begin
+		pipe, err := os.OpenFile(path, os.O_WRONLY, 0)
+		check.OK(t, err)
+		return pipe
+	}
+	f := NewFile(path, nil)
+	read, calling := make(chan string), make(chan bool)
+	call := func() {
+		calling <- true
+		read <- string(f.lookTogether().content)
+	}
+	go call()
+	<-calling
+	old := open()
+	const later = 64
+	for range later {
+		go call()
+		<-calling
+	}
+	_, err := old.WriteString("old ")
+	check.OK(t, errors.Join(err, old.Close()))
+	first := check.Receive(t, "the first reading", read)
+	var ended atomic.Bool
+	served := make(chan bool)
+	go func() {
+		for !ended.Load() {
+			pipe, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err == nil {
+				_, _ = pipe.WriteString("new ") // a reading may be over already
+				_ = pipe.Close()
+			}
+		}
+		close(served)
+	}()
+	for range later {
+		got := check.Receive(t, "a later reading", read)
+		if !strings.HasPrefix(first, "old ") || !strings.HasPrefix(got, "new ") {
+			t.Errorf("the first reading has %q, a later one %q", first, got)
+		}
+	}
+	ended.Store(true)
+	last, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // so that the writer isn't left waiting
+	check.OK(t, err)
+	<-served
+	check.OK(t, last.Close())
 }

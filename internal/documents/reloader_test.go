@@ -43,7 +43,8 @@ func newReloading(t *testing.T) *reloading {
 	metrics := telemetry.Declare[Metrics](&telemetry.Set{})
 	r := &reloading{t: t, serves: map[string]config.Topic{}}
 	r.Reloader = New(Config{
-		Store: store, Metrics: metrics, Error: func(string) {}, Live: func() int { return 1 }, Log: slog.New(slog.DiscardHandler), Register: notebook{},
+		Store: store, Metrics: metrics, Error: func(string) {}, Live: func() int { return 1 },
+		Log: slog.New(slog.DiscardHandler), Register: notebook{},
 		Serve: func(_ context.Context, doc config.Document) {
 			r.applied, r.serves[doc.Name] = append(r.applied, doc.Name), doc.Topic
 		},

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/retry"
@@ -116,7 +118,9 @@ type Keeper struct {
 	Placement func() (p shard.Placement, removed bool)
 	// Tried records an operation's error, or nil for success, and reports whether that is news.
 	Tried func(operation string, err error) (news bool)
-	Log   *slog.Logger
+	// Starts is shared by all topics. Keep holds one of it when it first stores a document.
+	Starts *semaphore.Weighted
+	Log    *slog.Logger
 
 	pause retry.Backoff
 	// These are of the document that was stored last.
@@ -137,9 +141,17 @@ func (k *Keeper) Stale() bool {
 // Keep stores the document in force, and adds the topic to the known topics. Only one Keep runs at
 // a time, so the newest document stays.
 func (k *Keeper) Keep(ctx context.Context) {
+	first := k.under.Epoch == 0
+	if first && k.Starts.Acquire(ctx, 1) != nil {
+		return // ctx ended
+	}
 	p, _ := k.Placement()
 	doc, losses := k.InForce.Document(), k.InForce.losses.Load()
-	if err := k.Documents.keep(ctx, k.Topic, p, doc); err != nil {
+	err := k.Documents.keep(ctx, k.Topic, p, doc)
+	if first {
+		k.Starts.Release(1)
+	}
+	if err != nil {
 		if k.Tried("document", err) && ctx.Err() == nil {
 			k.Log.WarnContext(ctx, "redis does not keep the topic's document", "error", connect.Advised("redis", err))
 		}

@@ -84,12 +84,17 @@ type Connection struct {
 	turn    int                // which server is tried next; Run's own
 	stale   bool               // the latest URLs can't be used; Run's own
 	changed wake.Broadcast
+	checks  chan struct{} // has an element for each resting topic whose channel is being opened
 
 	mu     sync.Mutex
 	conn   *conn // nil while there is none
 	usable bool  // its broker answered its probe
 	reason string
 }
+
+// checksAtOnce is how many resting topics may open a channel at a time, to check their routes.
+// More of them could need more channels than RabbitMQ gives a connection, 2,047 by default.
+const checksAtOnce = 64
 
 // New checks the configuration and starts nothing. An error gives the position of a bad
 // URL in the list.
@@ -100,7 +105,7 @@ func New(cfg Config) (*Connection, error) {
 	cfg.pace.stall = cmp.Or(cfg.pace.stall, defaultStall)
 	cfg.pace.rest = cmp.Or(cfg.pace.rest, restAfter)
 	cfg.pace.answer = cmp.Or(cfg.pace.answer, closeTimeout)
-	c := &Connection{cfg: cfg, log: cfg.Log, reason: "not connected yet"}
+	c := &Connection{cfg: cfg, log: cfg.Log, checks: make(chan struct{}, checksAtOnce), reason: "not connected yet"}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

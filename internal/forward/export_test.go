@@ -61,3 +61,15 @@ func (p *Publisher) Places() int {
 	}
 	return len(ch.confirms.ring)
 }
+
+// Crowd takes all turns of topics that rest, and returns what gives them back.
+func (c *Connection) Crowd() (leave func()) {
+	for range cap(c.checks) {
+		c.checks <- struct{}{}
+	}
+	return func() {
+		for range cap(c.checks) {
+			<-c.checks
+		}
+	}
+}

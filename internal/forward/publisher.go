@@ -70,6 +70,9 @@ func blockOf(err error, reason string) Block {
 // atRest is the reason while a topic that rests has no channel, and until it has one again.
 const atRest = "the topic rests"
 
+// unchecked is the reason while a topic that rests waits for its turn to check its route.
+const unchecked = "the route isn't checked yet"
+
 // openGrace is how long a topic that rested counts as ready while its channel opens.
 const openGrace = time.Second
 
@@ -186,7 +189,7 @@ func (p *Publisher) Publish(ctx context.Context, batch []*Message) error {
 	var last *channel
 	for len(batch) > 0 {
 		ch, reason := p.open()
-		if ch == nil && reason == atRest {
+		if ch == nil && (reason == atRest || reason == unchecked) {
 			ch, reason = p.rise(ctx)
 		}
 		if ch == nil {

@@ -179,3 +179,43 @@ func TestAQueueThatIsGoneIsMadeAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestTopicsAtRestCheckTheirRoutesInTurns: a topic that rests waits for its turn to open a channel,
+// and has its route checked then. One that has messages waits for nobody.
+func TestTopicsAtRestCheckTheirRoutesInTurns(t *testing.T) {
+	t.Parallel()
+	c := connect(t, forward.Config{URLs: []string{servertest.RabbitMQ(t)}})
+	leave := c.Crowd()
+	awake, _ := publisher(t, c, "awake", forward.Route{Exchange: "amq.fanout", Window: 1})
+	ready(t, awake) // so there is a connection
+	resting := func(topic string, r forward.Route) (*forward.Publisher, *results) {
+		got := newResults(t)
+		r.ConfirmTimeout = unhurried
+		p := c.NewPublisher(topic, r, got.take)
+		p.Rest(true)
+		check.Background(t, "Run of a publisher", p.Run)
+		return p, got
+	}
+	idle, _ := resting("idle", forward.Route{Exchange: "isn't there", RoutingKey: "k", Window: 1})
+	busy, got := resting("busy", forward.Route{Exchange: "busy", RoutingKey: "k", Window: 1,
+		Declare: &forward.Declare{Queue: "busy"}})
+	for _, p := range []*forward.Publisher{idle, busy} {
+		check.Until(t, "a topic to wait for its turn", func() bool {
+			ok, why := p.Ready()
+			return !ok && why == "the route isn't checked yet"
+		})
+	}
+	batch := messages("busy", "rests", 1)
+	publish(t, busy, batch...)
+	if results := got.all(batch...); results[0].Outcome != forward.Confirmed {
+		t.Errorf("%+v, want confirmed", results[0])
+	}
+	if block, judged := idle.Blocked(); judged {
+		t.Errorf("a topic that rests didn't wait for its turn: %+v", block)
+	}
+	leave()
+	check.Until(t, "the check of the route", func() bool {
+		block, judged := idle.Blocked()
+		return judged && block.Kind == forward.NotFound
+	})
+}

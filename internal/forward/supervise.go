@@ -23,6 +23,8 @@ type supervisor struct {
 	probation bool      // the last channel was lost before any answer.
 	prepared  prepared  // the zero value: nothing
 	overAt    time.Time // when an open channel ends the outage.
+	waits     bool      // the topic rests, and waits for its turn to check the route.
+	turn      bool      // it has its turn, an element of the connection's checks.
 }
 
 // prepared is a route that a channel has checked or declared, on a connection.
@@ -48,11 +50,21 @@ func (p *Publisher) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		changed := p.connection.changed.Next()
 		again := s.look(ctx)
+		if s.turn {
+			s.turn = false
+			<-p.connection.checks
+		}
+		var turns chan<- struct{}
+		if s.waits {
+			turns = p.connection.checks
+		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
 		case <-p.kicked:
 		case <-again:
+		case turns <- struct{}{}:
+			s.turn = true
 		}
 	}
 	return nil
@@ -62,6 +74,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 // channel with the new route, open another, or have none. The channel it returns fires
 // when Run should look again although nothing changed.
 func (s *supervisor) look(ctx context.Context) <-chan time.Time {
+	s.waits = false
 	want, version, current := s.p.wanted()
 	resting, rested := s.p.rests()
 	current = s.living(ctx, current, version)
@@ -86,6 +99,11 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	}
 	if wait := time.Until(s.retryAt); version == s.tried && wait > 0 {
 		return time.After(wait)
+	}
+	if resting && !s.turn {
+		s.waits = true
+		s.p.explain(unchecked)
+		return nil
 	}
 	if version != s.tried {
 		s.probation = false // it was about another route
@@ -207,6 +225,15 @@ func (p *Publisher) install(ch *channel, version uint64, reason string) {
 		old.confirms.retire()
 	}
 	p.changed.Fire()
+}
+
+// explain sets the reason why the publisher has no channel, if it has none.
+func (p *Publisher) explain(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil {
+		p.reason = reason
+	}
 }
 
 // blocked records why the broker refuses the route.

@@ -48,7 +48,8 @@ func TestADocumentHasOneSource(t *testing.T) {
 	check.OK(c.t, err)
 	check.Equal(t, "the source", source, "consul:a")
 	read := c.Sources(c.t.Context(), []string{one, bills, "none"})
-	if want := map[string]registry.SourceRecord{one: {Source: source}, bills: {Source: source}, "none": {}}; !maps.Equal(read, want) {
+	want := map[string]registry.SourceRecord{one: {Source: source}, bills: {Source: source}, "none": {}}
+	if !maps.Equal(read, want) {
 		t.Errorf("sources %v, want %v", read, want)
 	}
 	gone, err := c.topic.Remove(c.t.Context(), c.p)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -71,8 +72,9 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 	one, always := func() int { return 1 }, make(chan struct{})
 	close(always)
 	b.resharder = New(Config{
-		Pace:  func() time.Duration { return Interval },
-		Topic: b.topic, Moving: b.topic, InForce: func() Document { return b.document },
+		Starts: semaphore.NewWeighted(1),
+		Pace:   func() time.Duration { return Interval },
+		Topic:  b.topic, Moving: b.topic, InForce: func() Document { return b.document },
 		Desired: func(context.Context) (int, error) { return b.desired, nil }, Live: one, Workers: one,
 		Request: func() string { return strconv.FormatInt(b.requests.Add(1), 10) }, Changed: &wake.Broadcast{},
 		Placed: wake.NewSignal(), Step: NewStep(), Turns: always, Report: silent{}, Metrics: metrics("orders"),

@@ -27,11 +27,16 @@ const (
 
 // Run reconciles at the topic's pace and after every change, until ctx ends.
 func (r *Resharder) Run(ctx context.Context) {
-	logged := false
+	logged, started := false, false
 	var pause retry.Backoff
 	for ctx.Err() == nil {
 		changed := r.cfg.Changed.Next()
-		err := r.reconcile(ctx)
+		var err error
+		if started {
+			err = r.reconcile(ctx)
+		} else if err = r.start(ctx); err == nil {
+			started = true
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -59,6 +64,15 @@ func (r *Resharder) Run(ctx context.Context) {
 			r.turn = true
 		}
 	}
+}
+
+// start is the first reconcile.
+func (r *Resharder) start(ctx context.Context) error {
+	if err := r.cfg.Starts.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer r.cfg.Starts.Release(1)
+	return r.reconcile(ctx)
 }
 
 // untilSweep returns how long it is until the next look for orphaned tasks; 0 if it is owed.

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
@@ -40,6 +42,8 @@ type Config struct {
 	Pace func() time.Duration
 	// Step is shared by all topics.
 	Step Step
+	// Starts is shared by all topics. Run holds one of it while it reads its first placement.
+	Starts *semaphore.Weighted
 	// Turns is shared by all topics. Run looks for orphaned tasks when it receives from
 	// it.
 	Turns <-chan struct{}

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
@@ -112,7 +113,8 @@ type Scanner struct {
 	topics map[string]*served // guarded by mu
 
 	requests requests
-	moving   reshard.Step // shared by all topics, as is sweeps
+	moving   reshard.Step // shared by all topics, as are starts and sweeps
+	starts   *semaphore.Weighted
 	sweeps   chan struct{}
 	begun    atomic.Int64  // counts the topics that began to be served
 	quiet    time.Duration // defaultQuiet, except in tests
@@ -122,6 +124,11 @@ type Scanner struct {
 	serving  func() (context.Context, context.CancelFunc)
 	stopping atomic.Bool
 }
+
+// startsAtOnce is how many topics read their first placements, or store their documents, at a
+// time. Calls of all topics would wait for a connection to Redis until they give up, and then
+// again. It is many, so that a node that hangs delays topics of other nodes little.
+const startsAtOnce = 256
 
 // New puts a member together and checks all that can be checked without a server. It
 // starts nothing.
@@ -134,7 +141,8 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: window.NewBudget(cfg.Settings.InFlightBytes),
 		tracer: tracing.NewTracer(cfg.TracerProvider),
-		moving: reshard.NewStep(), sweeps: make(chan struct{}), quiet: defaultQuiet, routers: router.New(cfg.Store),
+		moving: reshard.NewStep(), starts: semaphore.NewWeighted(startsAtOnce), sweeps: make(chan struct{}),
+		quiet: defaultQuiet, routers: router.New(cfg.Store),
 		topics: map[string]*served{}}
 	if err := s.connect(); err != nil {
 		return nil, err

@@ -92,7 +92,8 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: t.aboutShards,
 		Desired: func(ctx context.Context) (int, error) { return s.documents.Shards(ctx, doc.Name) },
 		Shared:  s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.requests.next, Changed: &force.Changed,
-		Placed: t.placed, Pace: t.pace, Step: s.moving, Turns: s.sweeps, Report: t.health, Metrics: metrics.moves,
+		Placed: t.placed, Pace: t.pace, Step: s.moving, Starts: s.starts, Turns: s.sweeps,
+		Report: t.health, Metrics: metrics.moves,
 		Log: log, Advice: adviceOnRedis,
 	})
 	t.listening = s.listener.Listen(t.store,
@@ -106,7 +107,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	t.routing = &routing{publisher: t.publisher, inForce: force}
 	t.routing.routed.Store(force.Document())
 	t.keeper = &documents.Keeper{Documents: s.documents, Topic: t.store, InForce: force, Placement: t.resharder.Known,
-		Tried: t.health.Tried, Log: log}
+		Tried: t.health.Tried, Starts: s.starts, Log: log}
 	return t
 }
 

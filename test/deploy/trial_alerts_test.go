@@ -64,9 +64,8 @@ func firing(phases int, samples []any) map[string]any {
 		"eval_time": fmt.Sprintf("%dm", phases*held-1), "exp_samples": samples}
 }
 
-// inputSeries returns the series of phases as promtool takes them, of the metrics that rules ask
-// for: promtool takes a second more for all of them. It adds the recording that docs/alerts.md asks
-// operators for.
+// inputSeries returns the series of phases as promtool takes them. Metrics that no rule asks for
+// would only take it time. It adds the recording that docs/alerts.md asks operators for.
 func inputSeries(phases []phase, asked []string) (list []map[string]string) {
 	names := map[string]bool{}
 	for _, p := range phases {
