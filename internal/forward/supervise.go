@@ -47,13 +47,11 @@ func (p *Publisher) Run(ctx context.Context) error {
 	s := &supervisor{p: p, pause: retry.Backoff{Min: amqpconn.PauseMin, Max: amqpconn.PauseMax}}
 	defer s.loops.Wait()
 	defer p.end()
+	defer s.endTurn() // ctx may end with it
 	for ctx.Err() == nil {
 		changed := p.connection.changed.Next()
 		again := s.look(ctx)
-		if s.turn {
-			s.turn = false
-			<-p.connection.checks
-		}
+		s.endTurn()
 		var turns chan<- struct{}
 		if s.waits {
 			turns = p.connection.checks
@@ -68,6 +66,14 @@ func (p *Publisher) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// endTurn gives up the topic's turn to check its route, if it has it.
+func (s *supervisor) endTurn() {
+	if s.turn {
+		s.turn = false
+		<-s.p.connection.checks
+	}
 }
 
 // look compares the wanted route with the open channel and takes one step: use the
