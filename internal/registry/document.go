@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,11 +29,15 @@ func (r *Registry) Sources(ctx context.Context, topics []string) map[string]Sour
 	for i, name := range topics {
 		replies[i] = pipe.Get(ctx, r.sourceKey(name))
 	}
-	_, _ = pipe.Exec(ctx) // each reply has its error
+	// Each reply has its error, unless Redis let no connection log in.
+	_, failed := pipe.Exec(ctx)
+	if slices.ContainsFunc(replies, func(reply *redis.StringCmd) bool { return reply.Err() != nil }) {
+		failed = nil
+	}
 	records := make(map[string]SourceRecord, len(topics))
 	for i, name := range topics {
 		recorded, err := replies[i].Result()
-		if errors.Is(err, redis.Nil) {
+		if err = cmp.Or(err, failed); errors.Is(err, redis.Nil) {
 			err = nil
 		}
 		records[name] = record(recorded, wrapIf(err, "read the source of topic %s", name))

@@ -4,8 +4,12 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/internal/registry"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestADocumentHasOneSource: a source is recorded if there is none, or if the caller knows
@@ -59,4 +63,20 @@ func TestADocumentHasOneSource(t *testing.T) {
 	source, err = c.Source(c.t.Context(), one)
 	check.OK(c.t, err)
 	check.Equal(t, "the source of a removed topic", source, "")
+}
+
+// TestASourceThatCannotBeReadIsNotNone: a client that Redis doesn't let in knows no source, and tries
+// again later.
+func TestASourceThatCannotBeReadIsNotNone(t *testing.T) {
+	t.Parallel()
+	addr, prefix := servertest.Redis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: addr, Username: "nobody", Password: "wrong"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	store, err := shard.New(rdb, prefix)
+	check.OK(t, err)
+	for topic, r := range store.Registry().Sources(t.Context(), []string{"orders", "bills"}) {
+		if !redis.HasErrorPrefix(r.Err, "WRONGPASS") || r.Refused {
+			t.Errorf("%s: %+v", topic, r)
+		}
+	}
 }

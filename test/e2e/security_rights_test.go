@@ -117,6 +117,12 @@ func TestLeastRights(t *testing.T) {
 		"max_attempts=2", "backoff.min=10ms", "backoff.max=10ms", "rate=2000", "history=1h"))
 	w.start(2)
 	w.awaitServed(4)
+	// A scanner that was last heard of long ago is forgotten.
+	fleetKey := w.settings.RedisPrefix + ":fleet"
+	check.OK(t, w.redis.ZAdd(t.Context(), fleetKey, redis.Z{Score: 1, Member: "gone"}).Err())
+	check.Until(t, "the dead scanner to be forgotten", func() bool {
+		return errors.Is(w.redis.ZScore(t.Context(), fleetKey, "gone").Err(), redis.Nil)
+	})
 	w.checkRegistered(g, 2)
 	g.checkQuiet("refused for user 'duefleet'", "unknown service")
 	w.changeUnder(p, operator)
