@@ -31,3 +31,21 @@ func TestAnAlarmGoesOnUntilItIsAcknowledged(t *testing.T) {
 	}
 	s.Tells(append(fire, "Ann is alerted: flood", "Cid is alerted: frost")...)
 }
+
+func TestAnAlarmWithoutAStepWaitsForAPerson(t *testing.T) {
+	t.Parallel()
+	s := apptest.Run(t, topic, time.Millisecond, run)
+	s.Serve()
+	for alarm, step := range map[string]string{"flood": "Ann", "frost": "3", "smoke": "-1"} {
+		if err := s.In(t.Context(), alarm, 0, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Eventually("the alarms are parked", func() bool { return len(s.Parked()) == 3 })
+	for alarm, reason := range s.Parked() {
+		if reason != "abnormal: the payload is not a step" {
+			t.Errorf("%s is parked with %q", alarm, reason)
+		}
+	}
+	s.Tells("Ann is alerted: fire", "Bob is alerted: fire", "Cid is alerted: fire")
+}

@@ -23,7 +23,10 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-var ledgerSeed = flag.Uint64("seed", 0, "seed of the kills in the tests of the ledger; 0 draws one")
+var (
+	ledgerSeed   = flag.Uint64("seed", 0, "seed of the kills in TestLedger; 0 draws one")
+	ledgerLength = flag.Duration("length", 0, "how long TestLedger kills parts under load; 0 kills each once")
+)
 
 // The words in the notes of the application and of the consumer.
 const (
@@ -331,13 +334,27 @@ func (r *run) read(names ...string) map[string][]string {
 	return notes
 }
 
-// TestLedger kills each part once. Each order that was committed has one effect, and no other
-// order has one.
+// TestLedger kills each part once, or again and again for -length. The database syncs each
+// commit. Each order that was committed has one effect, and no other order has one.
 func TestLedger(t *testing.T) {
 	t.Parallel()
+	rate, between := 100, 20
+	if *ledgerLength > 0 {
+		rate, between = 500, 500
+	}
+	syncs := map[dbtest.Kind][]string{
+		dbtest.PostgreSQL: {"-c", "fsync=on"}, dbtest.MariaDB: {"--innodb-flush-log-at-trx-commit=1"},
+	}
 	dbtest.Each(t, func(t *testing.T, kind dbtest.Kind) {
-		r := newRun(t, kind, 100, 20)
+		r := newRun(t, kind, rate, between, syncs[kind]...)
+		begun := time.Now()
 		r.killAll()
+		for time.Since(begun) < *ledgerLength {
+			r.killAll()
+		}
 		r.verdict()
+		if *ledgerLength > 0 && len(r.read("consumer")[repeated]) == 0 {
+			t.Error("no repeat checked the inbox")
+		}
 	})
 }
