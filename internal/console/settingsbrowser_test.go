@@ -2,9 +2,7 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,27 +81,6 @@ func (o *operator) write(value string) {
 func (o *operator) text(selector string) string {
 	o.t.Helper()
 	return o.eval(`document.querySelector("` + selector + `")?.textContent ?? ""`)
-}
-
-// fair reports what axe-core calls serious in a page, in both themes, and a page that scrolls
-// sideways.
-func (o *operator) fair(name string) {
-	o.t.Helper()
-	axe, err := os.ReadFile("testdata/axe.min.js")
-	check.OK(o.t, err)
-	for _, theme := range []string{"dark", "light"} {
-		o.theme(theme)
-		o.shoot(name + "-" + theme)
-		o.eval(string(axe) + `;"ready"`)
-		var faults []string
-		check.OK(o.t, json.Unmarshal([]byte(o.eval(seriousFaults)), &faults))
-		for _, fault := range faults {
-			o.t.Errorf("%s, %s: %s", name, theme, fault)
-		}
-	}
-	if got := o.eval(`String(document.documentElement.scrollWidth > innerWidth)`); got != "false" {
-		o.t.Errorf("%s scrolls sideways", name)
-	}
 }
 
 const (
