@@ -51,7 +51,7 @@ func TestABankThatNeverAnswersWaitsForAPerson(t *testing.T) {
 	})
 	s.Serve()
 	s.Eventually("it is parked", func() bool { return len(s.Parked()) == 1 })
-	if reason := s.Parked()["refund-1"]; reason != "abnormal: the bank is closed" {
+	if reason := s.Parked()["refund-1"]; reason != "the bank is closed" {
 		t.Errorf("parked with %q", reason)
 	}
 	if n := asked.Load(); n != 20 {

@@ -212,9 +212,11 @@ func fleetWithProblems(t *testing.T) *fixture.Redis {
 // sideways. In the second theme, only the colours are others.
 func (b *browser) fair(name string) {
 	b.t.Helper()
-	axe, err := os.ReadFile("testdata/axe.min.js")
-	check.OK(b.t, err)
-	b.eval(string(axe) + `;"ready"`)
+	if b.eval(`typeof axe`) == "undefined" {
+		axe, err := os.ReadFile("testdata/axe.min.js")
+		check.OK(b.t, err)
+		b.eval(string(axe) + `;"ready"`)
+	}
 	for _, look := range []struct{ theme, rules string }{{"dark", ""}, {"light", `{runOnly: ["color-contrast", "link-in-text-block"]}`}} {
 		b.theme(look.theme)
 		b.shoot(name + "-" + look.theme)
@@ -265,14 +267,15 @@ func TestEverybodyCanUseThePages(t *testing.T) {
 		{"replay", "/parked/replay?topic=mails&reason=no_route", "#rate"},
 		{"purge", "/parked/purge?topic=mails&id=" + url.QueryEscape(oddID), ".grave"},
 	}
-	for _, width := range []int64{360, 1280, 1920} {
-		b := openBrowser(t, width, 800)
-		for _, p := range pages {
-			b.do(chromedp.Navigate(s.url+p.path), chromedp.WaitVisible(chromedp.CSS(p.shows)))
+	b := openBrowser(t, 360, 800)
+	for _, p := range pages {
+		b.do(chromedp.Navigate(s.url+p.path), chromedp.WaitVisible(chromedp.CSS(p.shows)))
+		for _, width := range []int64{360, 1280, 1920} {
+			b.do(chromedp.EmulateViewport(width, 800))
 			b.fair(fmt.Sprintf("%s-%d", p.name, width))
 		}
-		b.sound()
 	}
+	b.sound()
 }
 
 const offline = `String(document.body.classList.contains("offline"))`
