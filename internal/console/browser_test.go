@@ -43,7 +43,7 @@ type browser struct {
 }
 
 // chromium is the process that tests share. It runs while one of them needs it.
-var chromium struct { //nolint:gochecknoglobals // a test binary has one
+var chromium struct {
 	sync.Mutex
 	ctx   context.Context
 	end   context.CancelFunc
