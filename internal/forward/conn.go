@@ -33,7 +33,10 @@ type conn struct {
 	answer   time.Duration // how long the broker may take to answer a test of the connection
 	closes   chan *amqp.Error
 	blocking chan amqp.Blocking
-	routes   chan Route // of topics that want to publish; the probe uses the first
+	routes   chan Route         // of topics that want to publish; the probe uses the first
+	shared   chan *amqp.Channel // that check uses again
+	checked  atomic.Int64       // counts the uses of shared channels.
+	tidied   int64              // checked at the last call of tidy
 
 	blocked atomic.Bool  // by an alarm
 	maxBody atomic.Int64 // the broker's max_message_size, 0 until an error names it
@@ -41,7 +44,7 @@ type conn struct {
 }
 
 func dial(ctx context.Context, s *amqpconn.Server, cfg Config) (_ *conn, err error) {
-	c := &conn{answer: cfg.pace.answer, routes: make(chan Route, 1)}
+	c := &conn{answer: cfg.pace.answer, routes: make(chan Route, 1), shared: make(chan *amqp.Channel, checksAtOnce)}
 	c.link, err = s.Connect(ctx, amqpconn.Config{Product: appID, Name: cfg.Name, Timeout: cfg.ConnectTimeout,
 		Heartbeat: cfg.Heartbeat, Transport: func(stream, raw net.Conn) net.Conn {
 			c.wire = newWire(stream, raw, cfg.WriteTimeout)
@@ -133,19 +136,62 @@ func (c *conn) finds(r Route) bool {
 	return channel.ExchangeDeclarePassive(r.Exchange, amqp.ExchangeDirect, true, false, false, false, nil) == nil
 }
 
+// check calls prepare with an open channel that such calls share, one after the other. It takes
+// at most limit.
+func (c *conn) check(ctx context.Context, limit time.Duration, prepare func(*amqp.Channel) error) error {
+	var shared *amqp.Channel
+	select {
+	case shared = <-c.shared:
+	default:
+	}
+	channel, err := c.prepared(ctx, limit, shared, prepare)
+	if err != nil {
+		return err
+	}
+	c.checked.Add(1)
+	select {
+	case c.shared <- channel:
+	default:
+		_ = channel.Close()
+	}
+	return nil
+}
+
+// tidy closes the shared channels if none was used since the last call.
+func (c *conn) tidy() {
+	if n := c.checked.Load(); n != c.tidied {
+		c.tidied = n
+		return
+	}
+	for range len(c.shared) {
+		select {
+		case channel := <-c.shared:
+			go channel.Close() // which waits for the broker
+		default:
+		}
+	}
+}
+
 // channel opens a channel, and prepare makes it ready. Both together take at most limit.
 // These requests take no context; after ctx ends, channel waits for at most another
 // closeTimeout. Requests that take longer go on until the broker answers or the connection is
 // lost. If they succeed after all, the channel is closed.
 func (c *conn) channel(ctx context.Context, limit time.Duration,
 	prepare func(*amqp.Channel) error) (*amqp.Channel, error) {
-	var opened *amqp.Channel
+	return c.prepared(ctx, limit, nil, prepare)
+}
+
+// prepared is channel with a channel that is open already; nil: it opens one.
+func (c *conn) prepared(ctx context.Context, limit time.Duration, opened *amqp.Channel,
+	prepare func(*amqp.Channel) error) (*amqp.Channel, error) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		if opened, err = c.link.AMQP.Channel(); err != nil {
-			done <- fmt.Errorf("open a channel: %w", amqpconn.Brief(err))
-			return
+		if opened == nil {
+			if opened, err = c.link.AMQP.Channel(); err != nil {
+				done <- fmt.Errorf("open a channel: %w", amqpconn.Brief(err))
+				return
+			}
 		}
 		if err = prepare(opened); err != nil {
 			_ = opened.Close()

@@ -84,7 +84,7 @@ type Connection struct {
 	turn    int                // which server is tried next; Run's own
 	stale   bool               // the latest URLs can't be used; Run's own
 	changed wake.Broadcast
-	checks  chan struct{} // has an element for each resting topic whose channel is being opened
+	checks  chan struct{} // has an element for each resting topic whose route is being checked
 
 	mu     sync.Mutex
 	conn   *conn // nil while there is none
@@ -92,8 +92,8 @@ type Connection struct {
 	reason string
 }
 
-// checksAtOnce is how many resting topics may open a channel at a time, to check their routes.
-// More of them could need more channels than RabbitMQ gives a connection, 2,047 by default.
+// checksAtOnce is how many resting topics may check their routes at a time, each on a channel.
+// RabbitMQ gives a connection 2,047 channels by default.
 const checksAtOnce = 64
 
 // New checks the configuration and starts nothing. An error gives the position of a bad
@@ -290,6 +290,7 @@ func (c *Connection) serve(ctx context.Context, conn *conn) error {
 			probed = nil
 			c.answered(conn)
 		case <-tick.C:
+			conn.tidy()
 		}
 		now := time.Now()
 		if now.Sub(last) > c.cfg.pace.stall {

@@ -62,6 +62,13 @@ func (p *Publisher) Places() int {
 	return len(ch.confirms.ring)
 }
 
+// Shared returns how many open channels wait for the next topic that rests and checks its route.
+func (c *Connection) Shared() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.conn.shared)
+}
+
 // Crowd takes all turns of topics that rest, and returns what gives them back.
 func (c *Connection) Crowd() (leave func()) {
 	for range cap(c.checks) {

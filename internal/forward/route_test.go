@@ -180,11 +180,12 @@ func TestAQueueThatIsGoneIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestTopicsAtRestCheckTheirRoutesInTurns: a topic that rests waits for its turn to open a channel,
-// and has its route checked then. One that has messages waits for nobody.
+// TestTopicsAtRestCheckTheirRoutesInTurns: a topic that rests waits for its turn, and has its route
+// checked then, on a channel that all share. One that has messages waits for nobody.
 func TestTopicsAtRestCheckTheirRoutesInTurns(t *testing.T) {
 	t.Parallel()
-	c := connect(t, forward.Config{URLs: []string{servertest.RabbitMQ(t)}})
+	url := servertest.RabbitMQ(t)
+	c := connect(t, forward.Config{URLs: []string{url}})
 	leave := c.Crowd()
 	awake, _ := publisher(t, c, "awake", forward.Route{Exchange: "amq.fanout", Window: 1})
 	ready(t, awake) // so there is a connection
@@ -213,9 +214,26 @@ func TestTopicsAtRestCheckTheirRoutesInTurns(t *testing.T) {
 	if block, judged := idle.Blocked(); judged {
 		t.Errorf("a topic that rests didn't wait for its turn: %+v", block)
 	}
+	var calm []*forward.Publisher
+	for n := range 100 {
+		name := fmt.Sprint("calm-", n)
+		p, _ := resting(name, forward.Route{Exchange: name, RoutingKey: "k", Window: 1,
+			Declare: &forward.Declare{Queue: name}})
+		calm = append(calm, p)
+	}
 	leave()
 	check.Until(t, "the check of the route", func() bool {
 		block, judged := idle.Blocked()
 		return judged && block.Kind == forward.NotFound
 	})
+	for _, p := range calm {
+		check.Until(t, "a topic at rest to be ready", func() bool { ok, _ := p.Ready(); return ok })
+		check.Equal(t, "places of the topic's own channel", p.Places(), 0)
+	}
+	check.Until(t, "shared channels to be closed", func() bool { return c.Shared() == 0 })
+	ch := servertest.Channel(t, url)
+	_, err := ch.QueueDeclarePassive("calm-99", true, false, false, false, nil)
+	check.OK(t, err)
+	calm[0].Rest(false)
+	check.Until(t, "a channel of its own", func() bool { return calm[0].Places() > 0 })
 }

@@ -27,7 +27,7 @@ type supervisor struct {
 	turn      bool      // it has its turn, an element of the connection's checks.
 }
 
-// prepared is a route that a channel has checked or declared, on a connection.
+// prepared is a route that a channel has checked or declared, on a connection; nil: none has yet.
 type prepared struct {
 	conn  *conn
 	route Route
@@ -117,9 +117,10 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	}
 	s.tried = version
 	if !s.prepared.serves(conn, want) {
-		s.prepared = prepared{}
+		s.prepared = prepared{at: time.Now()}
 	}
-	next, err := s.p.openChannel(ctx, conn, want, s.prepared)
+	at := s.prepared.at
+	next, err := s.p.reach(ctx, conn, want, s.prepared)
 	if err != nil {
 		s.probation, s.prepared = false, prepared{}
 		reason := err.Error()
@@ -133,13 +134,14 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	if s.overAt = time.Now(); s.probation {
 		s.overAt = s.overAt.Add(amqpconn.PauseMax)
 	}
-	s.prepared = prepared{conn, want, next.declared}
+	s.prepared = prepared{conn, want, at}
 	again := s.endOutage(ctx, want) // first, so that no topic is both ready and blocked
+	if next == nil {
+		s.p.install(nil, version, atRest)
+		return again
+	}
 	s.p.install(next, version, "")
 	s.loops.Go(next.run)
-	if resting {
-		s.p.kicked.Send()
-	}
 	return again
 }
 
@@ -269,10 +271,10 @@ func (p *Publisher) abandonAll(reason string) {
 	}
 }
 
-// openChannel opens a channel for the route. It takes little longer than the connect
-// timeout at most. If the route is prepared on this connection, openChannel declares nothing,
-// because a queue may answer nothing.
-func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, ready prepared) (*channel, error) {
+// reach checks or declares what the route needs, unless that was done on this connection: a queue
+// may answer nothing. It opens a channel, if the topic doesn't rest. It takes little longer than
+// the connect timeout at most.
+func (p *Publisher) reach(ctx context.Context, conn *conn, r Route, ready prepared) (*channel, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
@@ -280,6 +282,9 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, ready 
 		if err := p.tryType(ctx, conn, r); err != nil {
 			return nil, err
 		}
+	}
+	if resting, _ := p.rests(); resting && ready.conn == nil {
+		return nil, conn.check(ctx, p.connection.cfg.ConnectTimeout, r.prepare)
 	}
 	places := p.places(r.Window)
 	var ch *channel
@@ -294,10 +299,7 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route, ready 
 		widen:      p.widen,
 		headers:    make(amqp.Table, ownHeaders),
 		reliable:   true,
-		declared:   time.Now(),
-	}
-	if ready.conn != nil {
-		ch.declared = ready.at
+		declared:   ready.at,
 	}
 	ch.route.Store(&r)
 	ch.confirms.user = conn.user()
