@@ -46,7 +46,7 @@ func (r *Reloader) Hash() uint64 {
 }
 
 // Problems returns what is wrong with the documents, their source and the registration in
-// Consul. Orphans has the rest.
+// Consul. Unmade and Orphans have the rest.
 func (r *Reloader) Problems() (found []problem.Problem) {
 	s := r.State()
 	r.mu.Lock()
@@ -78,18 +78,17 @@ func (r *Reloader) Problems() (found []problem.Problem) {
 	if !r.read {
 		found = append(found, problem.New(problem.NotConfigured, "", "the documents of topics are not read yet"))
 	}
-	for _, name := range r.unmade() {
-		found = append(found, problem.New(problem.TopicNotMade, name, "not in Redis yet"))
-	}
 	return found
 }
 
-// unmade returns the topics with a document in force that have no placement in Redis:
-// producers would get the error that the topic is unknown. A topic whose source isn't
+// Unmade returns a problem for each topic with a document in force that has no placement in
+// Redis. Producers would get the error that it is unknown. A topic whose source isn't
 // known is among them. Topics whose document has vanished or become bad aren't made, and
 // don't count. A topic that can't be forwarded doesn't count either: it still takes and
-// keeps tasks. mu is held.
-func (r *Reloader) unmade() []string {
+// keeps tasks.
+func (r *Reloader) Unmade() (found []problem.Problem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	missing := slices.Clone(r.pending)
 	for name, in := range r.topics {
 		if p, _ := r.cfg.Placement(name); p.Epoch == 0 && !in.orphan && r.faults.errors[name] == "" {
@@ -97,7 +96,10 @@ func (r *Reloader) unmade() []string {
 		}
 	}
 	slices.Sort(missing)
-	return slices.Compact(missing)
+	for _, name := range slices.Compact(missing) {
+		found = append(found, problem.New(problem.TopicNotMade, name, "not in Redis yet"))
+	}
+	return found
 }
 
 // Orphans returns a problem for each served topic that has no document in the source.

@@ -114,7 +114,7 @@ func (s *Scanner) configured() telemetry.Result {
 
 // topicsMade fails while Redis has no placement of a topic whose document is in force.
 func (s *Scanner) topicsMade() telemetry.Result {
-	return telemetry.Probed(fmt.Sprintf("%d served", len(s.all())), s.ofDocuments(problem.TopicNotMade)...)
+	return telemetry.Probed(fmt.Sprintf("%d served", len(s.all())), s.documents.Unmade()...)
 }
 
 // ofDocuments returns the problems with documents that are of some kinds.

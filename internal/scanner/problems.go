@@ -20,7 +20,7 @@ func (s *Scanner) problems() []problem.Problem {
 		found = append(found, problem.New(problem.Stopping, "", "stopping"))
 	}
 	found = slices.Concat(found, s.fullProblems(), s.durability.Unsafe(), s.identity.Problems(), s.clock.Problems(),
-		s.documents.Problems(), s.identity.Refused(), s.certificates.Problems())
+		s.documents.Problems(), s.documents.Unmade(), s.identity.Refused(), s.certificates.Problems())
 	topics := s.all()
 	if len(topics) == 0 { // else each topic says so
 		found = append(found, s.rabbitProblems()...)

@@ -74,6 +74,9 @@ func (b *Budget) add(w *Window, bytes int) {
 
 // recount counts what topics have above their shares, which are others now; b.mu is held.
 func (b *Budget) recount() {
+	if b.bytes == 0 { // and nothing above: thousands of topics may start
+		return
+	}
 	b.bytes, b.above = 0, 0
 	for w := range b.topics {
 		b.bytes += w.bytes
