@@ -110,7 +110,8 @@ type Scanner struct {
 	}
 
 	mu     sync.Mutex
-	topics map[string]*served // guarded by mu
+	topics map[string]*served // guarded by mu, as is listed
+	listed []*served          // topics as a list, which nobody changes; nil: not made
 
 	requests requests
 	moving   reshard.Step // shared by all topics, as are starts and sweeps
@@ -313,7 +314,7 @@ func (s *Scanner) notePace() time.Duration {
 	if s.note.applied != s.documents.State().Applied || s.note.applying || s.held.Swap(false) {
 		return 0
 	}
-	return min(time.Duration(len(s.all()))*5*time.Millisecond, 5*time.Second)
+	return min(time.Duration(len(s.all()))*5*time.Millisecond, 10*time.Second)
 }
 
 // live returns how many scanners lived at the last heartbeat.

@@ -22,11 +22,14 @@ type served struct {
 	end        context.CancelFunc
 }
 
-// all returns the topics that are served.
+// all returns the topics that are served, in a list that must not be changed.
 func (s *Scanner) all() []*served {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.topics))
+	if s.listed == nil {
+		s.listed = slices.Collect(maps.Values(s.topics))
+	}
+	return s.listed
 }
 
 // served returns a topic; nil if it isn't served.
@@ -57,7 +60,7 @@ func (s *Scanner) serve(working context.Context, doc config.Document) {
 		v.topic.run(working)
 		return nil
 	})
-	s.topics[doc.Name] = v
+	s.topics[doc.Name], s.listed = v, nil
 }
 
 // placement returns what is known of the placement of a served topic, and whether the topic was
@@ -72,6 +75,7 @@ func (s *Scanner) retire(topic string) {
 	defer s.mu.Unlock()
 	v := s.topics[topic]
 	delete(s.topics, topic)
+	s.listed = nil
 	s.support.Go(func() error {
 		ctx, cancel := s.serving()
 		defer cancel()

@@ -39,8 +39,10 @@ const (
 	// each is compared with its document then.
 	stablePace = 30 * time.Second
 	sleepPace  = 5 * time.Minute
-	// sleepTimeout bounds the calls of one look.
+	// sleepTimeout bounds the calls of one look, which is at looksAtOnce shards, or at all of one
+	// topic.
 	sleepTimeout = 4 * time.Second
+	looksAtOnce  = 4096
 )
 
 // never is a time in Redis ms that never comes.
@@ -60,6 +62,7 @@ type sleep struct {
 
 	// These are of the last look at its shards.
 	looked   time.Time
+	again    time.Time // when the next one is, unless wake-ups may be lost
 	shards   int
 	renewals uint64 // of the subscription
 	starts   bool   // no look has ended
@@ -134,6 +137,10 @@ func (k *sleepers) pass(ctx context.Context) {
 	var shards []shard.Shard
 	for _, v := range k.topics() {
 		t := v.topic
+		if len(shards) >= looksAtOnce {
+			k.known.Send() // the others are next
+			break
+		}
 		if !t.beginLook(every) {
 			continue
 		}
@@ -267,24 +274,26 @@ func (t *topic) beginLook(every time.Duration) bool {
 	defer t.sleep.mu.Unlock()
 	s := &t.sleep
 	if s.asleep {
-		if all && renewals == s.renewals && p.Scanned() == s.shards && time.Since(s.looked) < every {
+		sure := all && renewals == s.renewals && p.Scanned() == s.shards
+		if sure && time.Now().Before(s.again) || !sure && time.Since(s.looked) < sleepInterval/2 {
 			return false
 		}
 	} else if !all || !t.calm() {
 		return false
 	}
-	s.looked = time.Now().Add(every/4 - rand.N(every/2)) // so that topics aren't looked at together
+	s.looked = time.Now()
+	s.again = s.looked.Add(every + every/4 - rand.N(every/2)) // so that topics aren't looked at together
 	s.shards, s.renewals, s.heard = p.Scanned(), renewals, never
 	return true
 }
 
 // isDeaf notes whether the topic hears all wake-ups. It reports whether it sleeps and didn't for
-// a while, so that it must poll its shards.
+// a while after its first look, so that it must poll its shards.
 func (t *topic) isDeaf(now bool) bool {
 	t.sleep.mu.Lock()
 	defer t.sleep.mu.Unlock()
 	s := &t.sleep
-	if !now || !s.asleep {
+	if !now || !s.asleep || s.starts {
 		s.deaf = time.Time{}
 		return false
 	}
