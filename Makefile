@@ -91,12 +91,13 @@ stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
 # that runs the tests. It prints the failures with their output, the time, and the
 # slowest tests. With exec, a signal to make reaches that command, which ends the tests
 # and their servers. go list compiles the packages before, on all cores. golangci-lint
-# runs vet, so the tests don't run it again.
+# runs vet, so the tests don't run it again. Nobody debugs the binaries, and a third of linking
+# is information for that.
 define run-stage
 	@mkdir -p $(logs); echo "== $(1)"; go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null
 	@exec $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json \
 		--post-run-command "bash -c 'echo == $(1): \$$GOTESTSUM_ELAPSED, its slowest tests:; $(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json'" \
-		-- -count 1 -vet off $(3) $(2)
+		-- -count 1 -vet off -ldflags=-w $(3) $(2)
 endef
 withservers := $(links)/withservers
 
@@ -248,11 +249,11 @@ cover: test-tools deploy-tools ## Measure the coverage of the tests: prints the 
 # ONLY=name,... chooses measures, which bin/bench -list shows. RUNS=3 also repeats the
 # measures that normally run once, which takes ten minutes more.
 .PHONY: bench
-bench: brokers bench-peers build bench-program ## Measure against limits and peers in half an hour, and write docs/benchmarks.md (ONLY=... RUNS=n)
+bench: servers bench-peers build bench-program ## Measure against limits and peers in half an hour, and write docs/benchmarks.md (ONLY=... RUNS=n)
 	bin/bench -update $(if $(ONLY),-only $(ONLY)) $(if $(RUNS),-runs $(RUNS))
 
 .PHONY: bench-quick
-bench-quick: brokers bench-peers build bench-program ## Run a tenth of make bench in five minutes, as a check that it works; write nothing (ONLY=...)
+bench-quick: servers bench-peers build bench-program ## Run a tenth of make bench in five minutes, as a check that it works; write nothing (ONLY=...)
 	bin/bench -quick $(if $(ONLY),-only $(ONLY))
 
 .PHONY: bench-program

@@ -22,6 +22,9 @@ const (
 	prefix    = "duefleet"
 	// startLimit limits the start of a fleet.
 	startLimit = time.Minute
+	// mostInFile is the number of topics that are in a file. More are in Consul, because a
+	// file may have 512 KiB.
+	mostInFile = 1000
 	// stopLimit limits the graceful stop of the scanners.
 	stopLimit = 30 * time.Second
 )
@@ -85,6 +88,12 @@ func (r *Run) StartFleet(ctx context.Context, cfg FleetConfig) (*Fleet, error) {
 		topics[f.topic(n)] = topic
 	}
 	settings := fleet.Settings{RedisAddr: r.Redis.Addr(), RedisPrefix: prefix, RabbitMQURL: r.URL(), Topics: topics}
+	if cfg.Topics > mostInFile {
+		settings.Topics, settings.ConsulPrefix = nil, prefix
+		if settings.ConsulAddr, err = r.inConsul(ctx, topics); err != nil {
+			return nil, err
+		}
+	}
 	if err := fleet.WriteConfig(f.config, settings.Document()); err != nil {
 		return nil, err
 	}

@@ -106,13 +106,22 @@ func (s *Scanner) Start(ctx context.Context) error {
 	return nil
 }
 
+// awaitReady waits until the scanner is ready or has ended. Its answer may take long if it has
+// thousands of topics, so it is asked less often then.
 func (s *Scanner) awaitReady(ctx context.Context, run *process) error {
+	var next time.Time
 	err := Await(ctx, func() bool {
 		select {
 		case <-run.gone:
 			return true
 		default:
-			return s.Get(ctx, "/readyz", io.Discard) == nil
+			begun := time.Now()
+			if begun.Before(next) {
+				return false
+			}
+			err := s.Get(ctx, "/readyz", io.Discard)
+			next = time.Now().Add(min(10*time.Since(begun), 10*askEvery))
+			return err == nil
 		}
 	})
 	if err != nil {
