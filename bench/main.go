@@ -183,7 +183,7 @@ func write(r report.Report, output string) error {
 }
 
 // update writes the new results to the document and to results.json. It keeps the results
-// of other measures.
+// of other measures, and the machine and the versions if there are others.
 func update(root string, r report.Report) error {
 	results := filepath.Join(root, "bench", "results.json")
 	all, err := report.Read(results)
@@ -194,7 +194,14 @@ func update(root string, r report.Report) error {
 	for _, m := range measure.All() {
 		order = append(order, m.Name)
 	}
-	all.Machine, all.Versions = r.Machine, r.Versions
+	switch {
+	case len(r.Sheets) == len(order):
+		all.Machine, all.Versions = r.Machine, r.Versions
+	case all.Machine != r.Machine:
+		for i := range r.Sheets {
+			r.Sheets[i].Machine = &r.Machine
+		}
+	}
 	all.Merge(r.Sheets, order)
 	if err := all.WriteJSON(results); err != nil {
 		return err

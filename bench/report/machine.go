@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,11 @@ type Machine struct {
 	Cores     int     `json:"cores"`
 	MemoryGiB float64 `json:"memory_gib"`
 	System    string  `json:"system"`
+}
+
+// String names the machine in a line.
+func (m Machine) String() string {
+	return fmt.Sprintf("%s, %d cores, %.0f GiB, %s", m.Processor, m.Cores, m.MemoryGiB, m.System)
 }
 
 // ThisMachine reads its description from the kernel.

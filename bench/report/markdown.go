@@ -23,9 +23,8 @@ func (r Report) Markdown(w io.Writer, charts map[string][]string) error {
 }
 
 func (r Report) heading(b *strings.Builder) {
-	m := r.Machine
-	fmt.Fprintf(b, "Machine: %s, %d cores, %.0f GiB, %s.\n\n- %s\n\n",
-		m.Processor, m.Cores, m.MemoryGiB, m.System, strings.Join(r.Versions, "\n- "))
+	fmt.Fprintf(b, "Machine: %s.\n\n- %s\n\n",
+		r.Machine, strings.Join(r.Versions, "\n- "))
 	if slices.ContainsFunc(r.Sheets, func(s Sheet) bool { return s.Quick }) {
 		b.WriteString("**Some of this was measured with `-quick`, with a tenth of the sizes and one run. " +
 			"That shows that the measures work. Those figures say nothing about speed. They are marked (quick).**\n\n")
@@ -103,6 +102,9 @@ func (s Sheet) markdown(b *strings.Builder, charts []string) {
 		fmt.Fprintf(b, "\n![%s](%s)\n", s.Title, chart)
 	}
 	fmt.Fprintf(b, "\n%s, %s%s%s.", count(s.Runs), s.Measured.UTC().Format("2006-01-02"), s.others(), s.mark())
+	if s.Machine != nil {
+		fmt.Fprintf(b, " This was another machine: %s.", *s.Machine)
+	}
 	for _, note := range s.Notes {
 		fmt.Fprintf(b, " %s", sentence(note))
 	}

@@ -69,6 +69,8 @@ type Sheet struct {
 	OtherLoad []float64 `json:"other_load_percent,omitempty"`
 	// Measured is when the last run ended.
 	Measured time.Time `json:"measured"`
+	// Machine is where that was, if it isn't the report's.
+	Machine *Machine `json:"machine,omitempty"`
 }
 
 // Report holds all sheets, and describes the machine and the programs that were measured.
