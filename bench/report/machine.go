@@ -22,7 +22,7 @@ type Machine struct {
 
 // String names the machine in a line.
 func (m Machine) String() string {
-	return fmt.Sprintf("%s, %d cores, %.0f GiB, %s", m.Processor, m.Cores, m.MemoryGiB, m.System)
+	return fmt.Sprintf("%s, %s, %d cores, %.0f GiB", m.Processor, m.System, m.Cores, m.MemoryGiB)
 }
 
 // ThisMachine reads its description from the kernel.
