@@ -206,6 +206,9 @@ func (m *model) deliver(x *operation, r *shard.Record) error {
 // run.
 func (m *model) deliverRun(x *operation, r *shard.Record) error {
 	at := plannedOf(r)
+	if x.repeated && r.Recurrence.Runs == runsEach { // of a series that a repeat began, maybe hours later
+		x.runs.first = at
+	}
 	// A repeat may have moved a run of another version, or begun another series.
 	another := x.repeated && (x.verb == reschedule || (at-x.runs.first)%between.Milliseconds() != 0)
 	if gap := x.runs.gap(at); gap != 0 && !another {
