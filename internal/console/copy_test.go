@@ -21,14 +21,16 @@ func (b *browser) edit(command string) {
 }
 
 // copied selects the table with an index, copies it and returns the text that a paste brings.
-// cells has the texts that a reader sees, by row.
+// cells has the texts that a reader sees at that moment, by row: the page refreshes itself.
 func (b *browser) copied(index string) (text string, cells [][]string) {
 	b.t.Helper()
 	b.eval(`for (const d of document.querySelectorAll("details")) d.open = true;
-		getSelection().selectAllChildren(document.querySelectorAll("table")[` + index + `]); "ready"`)
+		getSelection().selectAllChildren(document.querySelectorAll("table")[` + index + `]);
+		document.addEventListener("copy", () => {
+			window.seen = [...document.querySelectorAll("table")[` + index + `].rows].filter(r => r.checkVisibility())
+				.map(r => [...r.cells].map(c => c.innerText.trim())); }, {once: true}); "ready"`)
 	b.edit("copy")
-	check.OK(b.t, json.Unmarshal([]byte(b.eval(`JSON.stringify([...document.querySelectorAll("table")[`+index+`].rows]
-		.filter(r => r.checkVisibility()).map(r => [...r.cells].map(c => c.innerText.trim())))`)), &cells))
+	check.OK(b.t, json.Unmarshal([]byte(b.eval(`JSON.stringify(window.seen)`)), &cells))
 	b.eval(`(() => { const to = document.createElement("textarea"); to.id = "pasted"; document.body.append(to);
 		to.focus(); return "ready"; })()`)
 	b.edit("paste")
