@@ -198,6 +198,9 @@ func (p *Poller) note(ctx context.Context) {
 			a.wake(score)
 			p.queue.put(a)
 		}
+		if d := p.tick.drawing; d != nil {
+			d.hear(at, score)
+		}
 	}
 	for _, e := range events {
 		switch {

@@ -368,6 +368,56 @@ func TestADrawIsOfConsecutiveShardsUnderThePlacement(t *testing.T) {
 	}
 }
 
+// TestAWakeUpDuringADrawIsNotLost: the draw has looked at the shard when the task is put there, and
+// its answer comes after the wake-up.
+func TestAWakeUpDuringADrawIsNotLost(t *testing.T) {
+	t.Parallel()
+	const tick = 3 * time.Second
+	b := polling(t, tick)
+	b.starts()
+	draw, err := shard.Script("draw")
+	check.OK(t, err)
+	var once sync.Once
+	executed, let := make(chan struct{}), make(chan struct{})
+	faults.After(b.redis.Client, func(r faults.Request) {
+		if slices.ContainsFunc(r.Commands, func(cmd redis.Cmder) bool { return faults.Runs(cmd, draw) }) {
+			once.Do(func() {
+				close(executed)
+				<-let
+			})
+		}
+	})
+	ticks := func() int { return b.count(func(b *bench) int { return len(b.begun) }) }
+	before := ticks()
+	check.Closed(t, "a draw in Redis", executed)
+	due := servertest.RedisNow(t, b.redis.Client).Add(50 * time.Millisecond).UnixMilli()
+	check.OK(t, b.redis.Client.ZAdd(t.Context(), b.redis.Prefix+":due:{orders:2}",
+		redis.Z{Score: float64(due), Member: "a"}).Err())
+	b.Hear(2, due)
+	sent := b.count(claims(2))
+	close(let)
+	check.Until(t, "the draw's tick", func() bool { return ticks() > before })
+	check.Until(t, "a claim", func() bool { return b.count(claims(2)) > sent })
+	if n := ticks() - before; n != 1 {
+		t.Errorf("claimed after %d ticks, want it in the draw's", n)
+	}
+}
+
+// TestADrawNeedsNoLookOfItsOwn where one call may have keys of several shards.
+func TestADrawNeedsNoLookOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := polling(t, 20*time.Millisecond)
+	b.starts()
+	sent := faults.Count(b.redis.Client)
+	ticks := func() int { return b.count(func(b *bench) int { return len(b.begun) }) }
+	before := ticks()
+	check.Until(t, "ten ticks", func() bool { return ticks() > before+10 })
+	drawn := ticks() - before
+	if n := sent.Of("evalsha"); n > drawn+2 {
+		t.Errorf("%d calls in %d ticks", n, drawn)
+	}
+}
+
 // TestWhatAnotherDrewBeforeIsLeftToIt: a due task of a shard that another scanner polls since
 // before this one. This one claims it later, because the other didn't.
 func TestWhatAnotherDrewBeforeIsLeftToIt(t *testing.T) {

@@ -37,6 +37,7 @@ type drawn struct {
 	end    time.Time // of its tick
 	demand Demand
 	shards []int
+	heard  map[int]int64 // by shard: the earliest score that was heard since
 	took   time.Duration
 	err    error
 }
@@ -61,9 +62,20 @@ func (d *drawn) primary(at int) (until time.Time) {
 	return d.began.Add(d.took).Add(until.Sub(d.Now))
 }
 
+// hear notes a wake-up that the draw's looks may have missed.
+func (d *drawn) hear(at int, score int64) {
+	if d.heard == nil {
+		d.heard = map[int]int64{}
+	}
+	if before, there := d.heard[at]; !there || score < before {
+		d.heard[at] = score
+	}
+}
+
 // following returns the shards of the next tickets, as if they had been drawn.
 func (d *drawn) following() *drawn {
 	next := *d
+	next.Looked, next.heard = nil, nil
 	next.shards = make([]int, len(d.shards))
 	for i, at := range d.shards {
 		next.shards[i] = (at + len(d.shards)) % d.Placement.Scanned()
@@ -115,7 +127,7 @@ func (t *tick) next(now time.Time) time.Time {
 func (p *Poller) draw(ctx context.Context, d Demand, now time.Time) {
 	one := &drawn{began: now, end: p.nextEnd(now, d.Tick), demand: d}
 	p.tick.drawing = one
-	request := shard.Draw{Instance: p.instance, N: d.Tickets, Stay: one.end.Sub(now)}
+	request := shard.Draw{Instance: p.instance, N: d.Tickets, Stay: one.end.Sub(now), Scanned: d.Scanned}
 	p.convoy.Draw(ctx, p.topic, request, func(answer shard.Drawn, err error) {
 		if one.took, one.err = time.Since(one.began), err; err == nil {
 			one.Drawn, one.shards = answer, balance.Shards(answer.First, d.Tickets, answer.Placement.Scanned())
@@ -151,10 +163,17 @@ func (p *Poller) adopt(ctx context.Context, d *drawn, now time.Time) {
 	}
 	t.ctx, t.cancel = context.WithCancel(ctx)
 	t.shards = make(map[int]*polled, len(d.shards))
-	for _, at := range d.shards {
+	for i, at := range d.shards {
 		a := p.busy[at]
 		if a == nil {
-			a = &polled{shard: at, next: now, unseen: p.work.Claimed(at), other: d.primary(at)}
+			a = &polled{shard: at, node: p.nodeOf(ctx, at), next: now, unseen: p.work.Claimed(at), other: d.primary(at)}
+			if a.unseen && d.Looked != nil {
+				a.node.took = d.took
+				a.learn(d.began.Add(d.took), d.Now, d.Looked[i].Next)
+			}
+			if score, heard := d.heard[at]; heard {
+				a.wake(score)
+			}
 		}
 		a.node, a.again = p.nodeOf(ctx, at), a.busy
 		t.shards[at] = a
@@ -254,9 +273,15 @@ func (a *polled) When() time.Time { return a.next }
 // Place implements wake.Timed.
 func (a *polled) Place() *int { return &a.place }
 
-// Grace is how long a scanner leaves due tasks to the primary of the shard. The primary rests
-// for less than that between two claims.
-const Grace = 15 * time.Millisecond
+// Grace is how long a scanner leaves due tasks to the primary of the shard, at least. The primary
+// rests for less than that between two claims. While Redis takes long to answer, the primary needs
+// longer, and the scanner waits up to mostGrace.
+const (
+	Grace     = 15 * time.Millisecond
+	mostGrace = 250 * time.Millisecond
+)
+
+func (n *node) grace() time.Duration { return min(max(Grace, restFactor*n.took), mostGrace) }
 
 // A scanner spends only a share of its time on claims of a shard. If a claim took d, the next
 // one begins no sooner than restFactor x d after the beginning of the first. The limit of that
@@ -278,7 +303,7 @@ func (a *polled) at(instant time.Time) time.Time { return a.heard.Add(instant.Su
 func (a *polled) turn(instant time.Time) (t time.Time, look bool) {
 	t = a.at(instant)
 	if t.Before(a.other) {
-		t = t.Add(Grace)
+		t = t.Add(a.node.grace())
 		look = t.Before(a.other) && t.After(a.heard)
 		if t.After(a.other) {
 			t = a.other

@@ -76,7 +76,7 @@ func TestWhenAShardIsClaimedFrom(t *testing.T) {
 			Grace - time.Millisecond, true, true},
 		"left by another longer than grace": {time.Millisecond, time.Hour, -time.Second, Grace - time.Second, false, true},
 	} {
-		a := &polled{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
+		a := &polled{node: &node{}, rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
 		b := Answer{Asked: now.Add(-c.took), Heard: now, Now: redis, Next: redis.Add(c.next)}
 		if !c.empty {
 			b.Found = 1
@@ -92,6 +92,18 @@ func TestWhenAShardIsClaimedFrom(t *testing.T) {
 		a.wake(b.Next.UnixMilli())
 		if got, whole := a.next.Sub(now), c.next%time.Millisecond == 0; whole && (got != c.want || a.unseen != c.look) {
 			t.Errorf("%s, told by a wake-up: claims in %s after a look %t, want %s, %t", name, got, a.unseen, c.want, c.look)
+		}
+	}
+}
+
+// TestGrace is longer while Redis takes long to answer.
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{
+		0: Grace, time.Millisecond: Grace, 20 * time.Millisecond: 80 * time.Millisecond, time.Second: mostGrace,
+	} {
+		if got := (&node{took: took}).grace(); got != want {
+			t.Errorf("after an answer that took %s, the grace is %s, want %s", took, got, want)
 		}
 	}
 }

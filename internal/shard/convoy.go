@@ -13,11 +13,13 @@ import (
 )
 
 // Draw asks for the next N tickets of a topic, 1 to MaxShards. Instance is the scanner that polls
-// their shards for Stay, 1 ms to an hour.
+// their shards for Stay, 1 ms to an hour. The draw also looks at these shards if it may: Scanned
+// is how many shards the fleet polls as known, 0 for no look.
 type Draw struct {
 	Instance string
 	N        int
 	Stay     time.Duration
+	Scanned  int
 }
 
 // Tickets are N tickets that follow each other. Their shards are polled until an instant by
@@ -34,24 +36,56 @@ type Drawn struct {
 	Placement Placement
 	Now       time.Time // Redis's clock
 	Others    []Tickets // what other scanners drew, and still poll
+	// Looked is when the tickets' shards need attention next, in their order. It is nil if the
+	// draw looked at none, or if the fleet doesn't poll Draw.Scanned shards.
+	Looked []Attention
 }
 
 // Draw takes tickets and reads the placement, with the errors of Topic.Placement. If the answer
 // is lost nobody has these tickets, and their shards come again one round later.
 func (t *Topic) Draw(ctx context.Context, d Draw) (Drawn, error) {
-	return t.drawn(d, t.store.scripts.Run(ctx, t.drawCall(d)))
+	call := t.drawCall(d)
+	return t.drawn(d, len(call.Keys) > drawKeys, t.store.scripts.Run(ctx, call))
 }
+
+// drawKeys is how many keys a draw has that doesn't look.
+const drawKeys = 3
 
 func (t *Topic) drawCall(d Draw) luascript.Call {
-	return luascript.Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey(), t.drawnKey()},
-		Args: []any{d.N, d.Instance, max(d.Stay.Milliseconds(), 1)}}
+	looks := 0
+	if d.Scanned <= mostLooks && t.store.single() {
+		looks = d.Scanned
+	}
+	return luascript.Call{Script: "draw", Keys: t.keysOfDraw(looks),
+		Args: []any{d.N, d.Instance, max(d.Stay.Milliseconds(), 1), looks}}
 }
 
-func (t *Topic) drawn(d Draw, answer luascript.Reply) (all Drawn, err error) {
+// keysOfDraw returns the keys of a draw that looks at some of the first shards. They are kept,
+// because a topic draws in each tick.
+func (t *Topic) keysOfDraw(looks int) []string {
+	if kept := t.draws.Load(); kept != nil && len(*kept) == drawKeys+looks {
+		return *kept
+	}
+	keys := []string{t.ticketKey(), t.placementKey(), t.drawnKey()} // drawKeys of them
+	for at := range looks {
+		keys = append(keys, t.Shard(at).due())
+	}
+	t.draws.Store(&keys)
+	return keys
+}
+
+func (t *Topic) drawn(d Draw, looks bool, answer luascript.Reply) (all Drawn, err error) {
 	reply := answer.Values()
 	all.First = reply.Int() - int64(d.N) + 1
 	text, there := reply.TextIf()
 	all.Now = time.UnixMicro(reply.Int())
+	var looked []Attention
+	if looks {
+		looked = make([]Attention, d.N)
+	}
+	for i := range looked {
+		looked[i] = seen(all.Now, reply.Int())
+	}
 	for reply.Left() > 0 {
 		all.Others = append(all.Others, Tickets{reply.Int(), int(reply.Int()), time.UnixMilli(reply.Int())})
 	}
@@ -62,6 +96,9 @@ func (t *Topic) drawn(d Draw, answer luascript.Reply) (all Drawn, err error) {
 		err = redis.Nil
 	}
 	all.Placement, err = t.placementFrom(text, err)
+	if all.Placement.Scanned() == d.Scanned {
+		all.Looked = looked
+	}
 	return all, err
 }
 
@@ -74,6 +111,21 @@ type Attention struct {
 	Next time.Time
 	// Err is why the shard could not be looked at.
 	Err error
+}
+
+// seen returns what a look saw: next is of the script.
+func seen(now time.Time, next int64) Attention {
+	if next < 0 {
+		return Attention{Now: now}
+	}
+	return Attention{Now: now, Next: time.UnixMilli(next)}
+}
+
+// single reports whether Redis is known to be no cluster, so that a call may have keys of several
+// shards.
+func (s *Store) single() bool {
+	_, single := s.server.Known().(*redis.Client)
+	return single
 }
 
 // Attention looks at shards of one node in one round trip and leases nothing. The results are in
@@ -101,7 +153,7 @@ const mostLooks = 64
 // look returns a look at many shards with each call, unless Redis may be a cluster, where the
 // shards' keys lie in different slots.
 func (t *Topic) look(shards []int) look {
-	if _, single := t.store.server.Known().(*redis.Client); single {
+	if t.store.single() {
 		return t.lookAt(shards, mostLooks)
 	}
 	return t.lookEach(shards)
@@ -144,11 +196,7 @@ func (l *look) results() []Attention {
 					l.topic.name, err)})
 				continue
 			}
-			a := Attention{Now: time.UnixMicro(now)}
-			if next >= 0 {
-				a.Next = time.UnixMilli(next)
-			}
-			all = append(all, a)
+			all = append(all, seen(time.UnixMicro(now), next))
 		}
 	}
 	return all
@@ -190,10 +238,19 @@ func (s *Store) NewConvoy() *Convoy {
 // Wait waits until all answers were passed on.
 func (c *Convoy) Wait() { c.running.Wait() }
 
-// Draw is Topic.Draw, and passes its results to done.
+// Draw is Topic.Draw, and passes its results to done. If Redis refuses a draw that looks, perhaps
+// it serves one that doesn't.
 func (c *Convoy) Draw(ctx context.Context, t *Topic, d Draw, done func(Drawn, error)) {
-	node := t.store.nodeOf(ctx, t.ticketKey())
-	c.add(node, []luascript.Call{t.drawCall(d)}, func(replies []luascript.Reply) { done(t.drawn(d, replies[0])) })
+	node, call := t.store.nodeOf(ctx, t.ticketKey()), t.drawCall(d)
+	c.add(node, []luascript.Call{call}, func(replies []luascript.Reply) {
+		looks := len(call.Keys) > drawKeys
+		if looks && Definite(replies[0].Err()) {
+			d.Scanned = 0
+			c.Draw(ctx, t, d, done)
+			return
+		}
+		done(t.drawn(d, looks, replies[0]))
+	})
 }
 
 // Look is Topic.Attention for shards of one node, and passes its results to done.

@@ -493,6 +493,46 @@ func TestADrawTellsWhatOthersPoll(t *testing.T) {
 	}
 }
 
+// TestADrawLooksAtTheShardsOfItsTickets, unless the fleet polls another number of shards, or Redis
+// refuses to look.
+func TestADrawLooksAtTheShardsOfItsTickets(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 4)
+	if !c.store.single() {
+		t.Skip("a call can't have keys of several shards in a Redis Cluster")
+	}
+	later := task.Now()
+	c.put(task.In(time.Hour), "a", "b", "c")
+	c.put(later, "d")
+	look := func(store *Store, scanned int) Drawn {
+		t.Helper()
+		got := make(chan Drawn, 1)
+		convoy := store.NewConvoy()
+		convoy.Draw(t.Context(), store.Topic("orders"), Draw{Instance: "here", N: 3, Scanned: scanned, Stay: time.Hour},
+			func(d Drawn, err error) {
+				check.OK(t, err)
+				got <- d
+			})
+		convoy.Wait()
+		return <-got
+	}
+	for range 4 {
+		drawn := look(c.store, 4)
+		want := c.Attention(t.Context(), int(drawn.First%4), int((drawn.First+1)%4), int((drawn.First+2)%4))
+		check.Equal(t, "looks", len(drawn.Looked), 3)
+		for i, a := range drawn.Looked {
+			check.Equal(t, "next", a.Next, want[i].Next)
+			check.Equal(t, "time of the look", a.Now, drawn.Now)
+		}
+	}
+	check.Equal(t, "looks for another number of shards", len(look(c.store, 3).Looked), 0)
+	check.Equal(t, "looks at too many shards", len(look(c.store, MaxShards).Looked), 0)
+	check.OK(t, c.rdb.Set(t.Context(), c.Shard(2).due(), "no sorted set", 0).Err())
+	for range 4 {
+		check.Equal(t, "looks that Redis refuses in part", len(look(c.store, 4).Looked)%3, 0)
+	}
+}
+
 // TestTicketsFollowEachOther: however many are drawn at a time, none is drawn twice and
 // none is left out.
 func TestTicketsFollowEachOther(t *testing.T) {

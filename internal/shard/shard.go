@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -112,6 +113,7 @@ func (s *Store) Clustered() bool {
 type Topic struct {
 	store *Store
 	name  string
+	draws atomic.Pointer[[]string] // the keys of the last draw
 }
 
 // Topic returns the handle of one topic. The name must have passed task.CheckTopic.

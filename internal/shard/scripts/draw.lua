@@ -1,22 +1,31 @@
 #!lua flags=allow-oom
--- uses: args rights clock
+-- uses: args rights clock attention
 -- Draws the next tickets of a topic, one after the other, and reads its placement. It
 -- works in a full Redis too: stored tasks must be delivered, or there would never be
 -- room again. A key without promises keeps who drew which tickets, so that of several
--- scanners that poll a shard only one claims.
--- KEYS  ticket, placement, drawn
--- ARGV  how many, instance, stay (ms: how long the tickets' shards are polled)
--- Returns {the last ticket, placement; false if there is none, now (µs), first, count,
---       until (ms), first, count, until, ...}: what other scanners drew and still poll.
+-- scanners that poll a shard only one claims. With the keys of all shards it also looks at
+-- the tickets' shards.
+-- KEYS  ticket, placement, drawn, then due of each shard, or none
+-- ARGV  how many, instance, stay (ms: how long the tickets' shards are polled), looks (how
+--       many shards' keys there are)
+-- Returns {the last ticket, placement; false if there is none, now (µs), then for each ticket,
+--       if it looks: next (ms; -1: never), then first, count, until (ms), first, count, until,
+--       ...}: what other scanners drew and still poll.
 -- Executed twice: the tickets drawn first are skipped, and their shards are polled one
 --       draw later.
-expect(3, 3)
+expect(3 + whole('looks', ARGV[4], 0, 4096), 4)
 local tickets, stay = whole('tickets', ARGV[1], 1, 4096), whole('stay', ARGV[3], 1, 3600000)
 sized('instance', ARGV[2], 1, 255)
 may(KEYS[3], 'GET', 'SET')
 local placement, before = redis.call('HGET', KEYS[2], 'value'), redis.call('GET', KEYS[3])
+local answer, lasts = {0, placement, now_us}, stay
+if #KEYS > 3 then
+  local first = 1 + tonumber(redis.call('GET', KEYS[1]) or 0)
+  if first + tickets > 2 ^ 53 then refuse('looks at exact tickets', first) end
+  for ticket = first, first + tickets - 1 do answer[#answer + 1] = attention(KEYS[4 + ticket % (#KEYS - 3)]) end
+end
 local last = redis.call('INCRBY', KEYS[1], tickets)
-local answer, lasts = {last, placement, now_us}, stay
+answer[1] = last
 local drawn = {string.format('%.0f %d %.0f %d %s', last - tickets + 1, tickets, now, stay, ARGV[2])}
 for line in string.gmatch(before or '', '[^\n]+') do
   local first, count, from, stays, instance = string.match(line, '^(-?%d+) (%d+) (%d+) (%d+) (.+)$')
