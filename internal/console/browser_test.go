@@ -124,6 +124,19 @@ func (b *browser) eval(script string) string {
 	return value
 }
 
+// becomes waits until an expression has a value. While one page follows another, it has none.
+func (b *browser) becomes(what, script, want string) {
+	b.t.Helper()
+	check.Until(b.t, what, func() bool {
+		value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](script))
+		if err != nil && strings.Contains(err.Error(), "Inspected target navigated or closed") {
+			return false
+		}
+		check.OK(b.t, err)
+		return value == want
+	})
+}
+
 // press presses keys as a keyboard does: a key that the page handles is not typed.
 func (b *browser) press(keys string) {
 	b.t.Helper()

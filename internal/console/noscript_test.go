@@ -31,9 +31,7 @@ func (o *operator) navigate(on, shows string) {
 	o.t.Helper()
 	o.eval(`window.left = "here"`)
 	o.do(chromedp.Click(chromedp.CSS(on)))
-	check.Until(o.t, "the next page", func() bool {
-		return o.eval(`String(window.left) + document.readyState`) == "undefinedcomplete"
-	})
+	o.becomes("the next page", `String(window.left) + document.readyState`, "undefinedcomplete")
 	o.do(chromedp.WaitVisible(chromedp.CSS(shows)))
 }
 
@@ -51,9 +49,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	}
 	o.do(chromedp.Navigate(s.url+"/"), chromedp.WaitVisible(chromedp.CSS("#search")))
 	o.do(chromedp.SendKeys(chromedp.CSS("#search"), "order\r"))
-	check.Until(t, "the search", func() bool {
-		return o.eval(`location.search + document.readyState`) == "?q=ordercomplete"
-	})
+	o.becomes("the search", `location.search + document.readyState`, "?q=ordercomplete")
 	check.Equal(t, "found", o.eval(`[...document.querySelectorAll("[data-row]")].filter(r => r.checkVisibility())
 		.map(r => r.dataset.row).join(" ")`), "orders")
 	o.navigate(`#topic-orders a`, ".counts")
@@ -73,9 +69,7 @@ func TestWithoutJavaScript(t *testing.T) {
 	o.do(chromedp.Navigate(s.url+"/tasks"), chromedp.WaitVisible(chromedp.CSS("#search"))) // a task, from search to result
 	o.eval(`document.getElementById("topic").value = "orders"; "ready"`)
 	o.do(chromedp.SendKeys(chromedp.CSS("#search"), "order-0102\r"))
-	check.Until(t, "the task", func() bool {
-		return o.eval(`String(location.search.includes("order-0102")) + document.readyState`) == "truecomplete"
-	})
+	o.becomes("the task", `String(location.search.includes("order-0102")) + document.readyState`, "truecomplete")
 	o.navigate("tbody a", ".facts")
 	o.navigate(`.acts a[href^="/tasks/cancel?"]`, "button.primary")
 	check.Equal(t, "the dry run", o.text(".many"), "1 task")

@@ -68,7 +68,7 @@ func (o *operator) follow(path, shows string) {
 func (o *operator) click(on, shows string) {
 	o.t.Helper()
 	o.do(chromedp.Click(chromedp.CSS(on)), chromedp.WaitVisible(chromedp.CSS(shows)))
-	check.Until(o.t, "the end of loading", func() bool { return o.eval(`document.readyState`) == "complete" })
+	o.becomes("the end of loading", `document.readyState`, "complete")
 }
 
 // write replaces the value of the form.

@@ -72,7 +72,7 @@ type Answer struct {
 	Found        int
 }
 
-// Poller polls one topic. Call Run once; Hear may be called at any time.
+// Poller polls one topic. Only one Run may be under way; Hear may be called at any time.
 type Poller struct {
 	topic    *shard.Topic
 	instance string
@@ -133,28 +133,23 @@ func (p *Poller) post(e event) {
 	p.news.Send()
 }
 
-// Run polls until ctx ends. Then it waits for its claims.
+// Run polls until ctx ends, or until the topic need not be polled. Then it waits for its claims.
+// Call it again when the topic must be polled.
 func (p *Poller) Run(ctx context.Context) {
-	var alarm *wake.Alarm // while the topic is polled
-	var set time.Time     // when it rings
+	alarm, set := p.alarms.New(), time.Time{} // when it rings
 	defer p.claims.Wait()
+	defer alarm.Close()
 	for ctx.Err() == nil {
 		changed := p.changed.Next()
 		p.note(ctx)
-		d := p.work.Demand()
-		var rings <-chan struct{}
-		if d.Claims > 0 {
-			if alarm == nil {
-				alarm, set = p.alarms.New(), time.Time{}
-			}
+		rings := alarm.Rings
+		if d := p.work.Demand(); d.Claims > 0 {
 			if next := p.step(ctx, d); !next.Equal(set) {
 				alarm.Set(next)
 				set = next
 			}
-			rings = alarm.Rings
-		} else if p.leave(ctx); alarm != nil {
-			alarm.Close()
-			alarm = nil
+		} else if p.leave(ctx); len(p.busy) == 0 && p.tick.drawing == nil {
+			return
 		}
 		select {
 		case <-ctx.Done():
@@ -165,9 +160,6 @@ func (p *Poller) Run(ctx context.Context) {
 		}
 	}
 	p.leave(context.WithoutCancel(ctx))
-	if alarm != nil {
-		alarm.Close()
-	}
 }
 
 // step does everything whose time has come, and returns when to do more.

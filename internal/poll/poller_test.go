@@ -41,6 +41,7 @@ type bench struct {
 	given  int       // rooms that were given back
 	rest   time.Time // of the rate
 	silent map[string]bool
+	failed int // calls that failed
 }
 
 // polling runs a poller of a topic with four shards, with one claim at a time. Others have drawn
@@ -58,7 +59,7 @@ func polling(t *testing.T, tick time.Duration, others ...shard.Draw) *bench {
 	convoy := r.Store.NewConvoy()
 	b.Poller = New(topic, "here", convoy, &wake.Alarms{}, b, &b.changed)
 	check.Background(t, "the poller", func(ctx context.Context) error {
-		b.Run(ctx)
+		b.changed.Follow(ctx, &wake.Chore{Wanted: func() bool { return b.Demand().Claims > 0 }, Do: b.Run})
 		convoy.Wait()
 		return nil
 	})
@@ -139,6 +140,7 @@ func (b *bench) Fails(_ context.Context, node, _ string, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.silent[node] = true
+	b.failed++
 }
 
 func (b *bench) Works(_ context.Context, node string) {
@@ -147,7 +149,13 @@ func (b *bench) Works(_ context.Context, node string) {
 	delete(b.silent, node)
 }
 
-func (b *bench) Keep(context.Context, map[string]bool) {}
+func (b *bench) Keep(_ context.Context, nodes map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if nodes == nil {
+		clear(b.silent)
+	}
+}
 
 // sending is a claim of a bench.
 type sending bench
@@ -288,6 +296,31 @@ func TestATopicWithoutDemandIsLeft(t *testing.T) {
 	check.Count(t, "ends of ticks", 1, func() int { return b.count(func(b *bench) int { return b.ended }) })
 	b.set(func(b *bench) { b.demand.Claims, b.sends = 2, nil })
 	b.starts()
+}
+
+// TestACallThatFailsOnceATopicSleepsIsNoOutage: no call would show that it is over. Heartbeats tell
+// whether Redis is there.
+func TestACallThatFailsOnceATopicSleepsIsNoOutage(t *testing.T) {
+	t.Parallel()
+	b := polling(t, 20*time.Millisecond)
+	b.starts()
+	var once sync.Once
+	sent, let := make(chan struct{}), make(chan struct{})
+	faults.Around(b.redis.Client, func(_ context.Context, r faults.Request) error {
+		once.Do(func() { close(sent) })
+		<-let
+		return r.Fail(errors.New("READONLY"))
+	})
+	check.Closed(t, "a draw", sent)
+	b.set(func(b *bench) { b.demand.Claims = 0 })
+	check.Until(t, "the end of the tick", func() bool {
+		return b.count(func(b *bench) int { return len(b.begun) - b.ended }) == 0
+	})
+	failed := b.count(func(b *bench) int { return b.failed })
+	close(let)
+	check.Until(t, "the failure", func() bool { return b.count(func(b *bench) int { return b.failed }) > failed })
+	silent := func() int { return b.count(func(b *bench) int { return len(b.silent) }) }
+	check.Until(t, "the end of the outage", func() bool { return silent() == 0 })
 }
 
 // TestTicketsNameTheShards: another tick, or another number of shards, ends a tick at once.

@@ -199,7 +199,7 @@ func (p *Poller) drop() {
 // leave ends the tick, because the topic is no longer polled.
 func (p *Poller) leave(ctx context.Context) {
 	p.drop()
-	p.tick.end = time.Time{}
+	p.tick.end, p.tick.fresh = time.Time{}, nil
 	p.work.Keep(ctx, nil)
 }
 

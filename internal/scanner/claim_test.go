@@ -90,9 +90,11 @@ func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
 		if held, bytes := topic.window.InUse(); held != 1 || bytes != 0 {
 			t.Fatalf("%s: %d tasks are held, %d bytes are in use", outcome, held, bytes)
 		}
-		end := check.Background(t, "the settler", func(ctx context.Context) error { topic.settler.Run(ctx); return nil })
+		settling, end := context.WithCancel(t.Context())
+		topic.settler.Start(settling)
 		check.OK(t, topic.settler.Drain(check.Context(t)))
 		end()
+		topic.settler.Wait()
 		stats, err := topic.store.Stats(t.Context(), 1)
 		check.OK(t, err)
 		held, _ := topic.window.InUse()

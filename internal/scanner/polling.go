@@ -100,14 +100,6 @@ func (t *polling) Keep(ctx context.Context, nodes map[string]bool) {
 	t.outages.end(ctx, t.topic, func(silent string) bool { return nodes == nil || silent != "" && !nodes[silent] })
 }
 
-// run polls until ctx ends.
-func (t *polling) run(ctx context.Context, poller *poll.Poller) {
-	poller.Run(ctx)
-	t.moving.Wait()
-	t.outages.end(ctx, t.topic, func(string) bool { return true })
-	t.metrics.Workers.Set(0)
-}
-
 // outage is why Redis doesn't serve a topic.
 type outage struct {
 	kind problem.Kind

@@ -52,9 +52,13 @@ func (s *Scanner) serve(working context.Context, doc config.Document) {
 	working, v.stop = context.WithCancel(working)
 	var serving context.Context
 	serving, v.end = s.serving()
-	v.background.Add(2)
-	s.support.Go(func() error { defer v.background.Done(); return v.topic.publisher.Run(serving) })
-	s.support.Go(func() error { defer v.background.Done(); v.topic.settler.Run(serving); return nil })
+	v.background.Add(1)
+	v.topic.settler.Start(serving)
+	s.support.Go(func() error {
+		defer v.background.Done()
+		defer v.topic.settler.Wait()
+		return v.topic.publisher.Run(serving)
+	})
 	s.support.Go(func() error {
 		defer close(v.done)
 		v.topic.run(working)

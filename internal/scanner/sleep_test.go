@@ -2,7 +2,6 @@ package scanner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -73,18 +72,6 @@ func TestTheFleetLearnsThePlacementOfASleepingTopic(t *testing.T) {
 	l.sleeps()
 	check.OK(l.t, l.rdb.Del(t.Context(), key).Err())
 	check.Until(t, "a placement", func() bool { return l.rdb.Exists(t.Context(), key).Val() == 1 })
-}
-
-// TestACallThatFailsOnceATopicSleepsIsNoOutage: no call would show that it is over. Heartbeats tell
-// whether Redis is there.
-func TestACallThatFailsOnceATopicSleepsIsNoOutage(t *testing.T) {
-	t.Parallel()
-	l := drowsy(t)
-	orders := l.sleeps()
-	orders.polling.Fails(t.Context(), "", "draw", errors.New("READONLY"))
-	orders.inForce.Changed.Fire() // as the end of a call wakes the poller
-	check.Until(t, "the end of the outage", func() bool { return orders.outage() == nil })
-	check.Equal(t, "asleep", orders.asleep(), true)
 }
 
 // startsAsleep makes the scanner's topics start asleep, as if it had many.

@@ -157,13 +157,15 @@ func (t *topic) scanned() int {
 func (t *topic) run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { t.resharder.Run(ctx) })
-	all.Go(func() { t.polling.run(ctx, t.poller) })
 	defer t.listening.Close()
 	t.inForce.Changed.Follow(ctx, t.announced(), t.listened(),
 		&wake.Chore{Wanted: t.inForce.PauseEnds, Do: func(ctx context.Context) { t.inForce.EndPause(ctx, t.store, t.log) }},
 		&wake.Chore{Wanted: t.routing.stale, Do: t.routing.apply},
 		&wake.Chore{Wanted: t.keeper.Stale, Do: t.keeper.Keep},
+		&wake.Chore{Wanted: func() bool { return t.polling.Demand().Claims > 0 }, Do: t.poller.Run},
 		&wake.Chore{Wanted: func() bool { _, on := t.inlet(); return on }, Do: t.takeIn})
+	t.polling.moving.Wait()
+	t.metrics.Workers.Set(0)
 	all.Wait()
 }
 

@@ -50,7 +50,9 @@ type Settler struct {
 	under   map[int]bool // shards whose settlement waits in a queue or is under way
 	queues  map[string]*queue
 	idle    chan struct{}
-	working sync.WaitGroup // goroutines that settle
+	ctx     context.Context // of Start; nil before it
+	running bool            // the loop runs, because something is pending
+	working sync.WaitGroup  // the loop, and the goroutines that settle
 }
 
 // queue holds what is to be done in the shards of one node, so that a node that hangs
@@ -119,7 +121,7 @@ func (s *Settler) add(at int, to func(*settlement)) {
 	defer s.mu.Unlock()
 	to(s.of(at))
 	s.tasks++
-	s.kicked.Send()
+	s.begin()
 	if s.tasks >= max(1, s.cfg.Window.Size()/8) {
 		s.hurried.Send()
 	}
@@ -141,10 +143,39 @@ const workers = 4
 // delivered again.
 const interval = 20 * time.Millisecond
 
-// Run settles until ctx ends and all settlements under way have ended.
-func (s *Settler) Run(ctx context.Context) {
-	defer s.working.Wait()
-	for {
+// Start settles what is pending, and what becomes pending until ctx ends. It doesn't wait for that.
+func (s *Settler) Start(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ctx = ctx
+	s.begin()
+}
+
+// Wait begins no more settlements, and waits until those under way have ended. Call it once the
+// context of Start has ended.
+func (s *Settler) Wait() {
+	s.mu.Lock()
+	s.ctx = nil
+	s.mu.Unlock()
+	s.working.Wait()
+}
+
+// begin makes the loop look at what is pending, if there is anything. s.mu is held.
+func (s *Settler) begin() {
+	if len(s.pending) == 0 {
+		return
+	}
+	s.kicked.Send()
+	if s.ctx != nil && s.ctx.Err() == nil && !s.running {
+		s.running = true
+		ctx := s.ctx
+		s.working.Go(func() { s.run(ctx) })
+	}
+}
+
+// run settles until nothing is pending, or until ctx ends.
+func (s *Settler) run(ctx context.Context) {
+	for !s.rests() {
 		select {
 		case <-ctx.Done():
 			return
@@ -153,6 +184,14 @@ func (s *Settler) Run(ctx context.Context) {
 			s.round(ctx)
 		}
 	}
+}
+
+// rests reports whether nothing is pending. Then the loop no longer runs.
+func (s *Settler) rests() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running = len(s.pending) > 0
+	return !s.running
 }
 
 // gather waits until it is time for the next round.
@@ -231,7 +270,7 @@ func (s *Settler) ended(at int) {
 	defer s.mu.Unlock()
 	delete(s.under, at)
 	if s.pending[at] != nil {
-		s.kicked.Send()
+		s.begin()
 	}
 	if len(s.pending)+len(s.under) == 0 {
 		close(s.idle)
@@ -296,7 +335,11 @@ func (s *Settler) again(at int, p *settlement) {
 	newer.advance = append(newer.advance, p.advance...)
 	pause := p.retry.Next()
 	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
-	time.AfterFunc(pause, s.kicked.Send) // when the rest is over
+	time.AfterFunc(pause, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.begin()
+	})
 }
 
 // Drain waits until nothing is left to do. It returns ctx's error if ctx ends first.

@@ -81,9 +81,9 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 		}
 	}})
 	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); s.Run(ctx) }()
-	defer func() { stop(); <-done }()
+	s.Start(ctx)
+	defer s.Wait()
+	defer stop()
 
 	check.OK(t, server.Kill())
 	for _, task := range batch.Tasks {
@@ -145,7 +145,8 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	s, r, lease := claimed(t)
-	check.Background(t, "the settler", func(ctx context.Context) error { s.Run(ctx); return nil })
+	s.Start(t.Context())
+	t.Cleanup(s.Wait)
 	caught, letGo := faults.Hang(t, r.Client, "{orders:1}")
 	t.Cleanup(letGo) // before the settler must end
 	s.Settle(1, lease)
@@ -172,8 +173,9 @@ func TestSettlementsGather(t *testing.T) {
 	}})
 	s.began = time.Now().Add(time.Hour) // the next round is an hour from now
 	running, stop := context.WithCancel(t.Context())
+	defer s.Wait()
 	defer stop()
-	go s.Run(running)
+	s.Start(running)
 	lease := shard.Lease{ID: "a", Token: "-1"}
 	for range 3 {
 		s.Settle(0, lease)

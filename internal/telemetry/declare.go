@@ -92,8 +92,8 @@ type vector interface {
 	DeletePartialMatch(labels prometheus.Labels) int
 }
 
-// metric is a declared metric. A histogram, and one whose series appear with their first use, is a
-// vector. The others have a family, with series that are there from the start.
+// metric is a declared metric. One whose series appear with their first use is a vector. The others
+// have a family, with series that are there from the start.
 type metric struct {
 	vector vector
 	family *family
@@ -102,7 +102,7 @@ type metric struct {
 
 // declare adds the metrics that the fields of a struct declare. All of them have the labels.
 func (s *Set) declare(of reflect.Type, labels ...string) *declaration {
-	d := &declaration{metrics: make([]metric, of.NumField()), series: map[string][]*series{}}
+	d := &declaration{metrics: make([]metric, of.NumField()), topics: map[string]*topicSeries{}}
 	s.all, s.structs = append(s.all, d), append(s.structs, d)
 	for i := range d.metrics {
 		field := of.Field(i)
@@ -117,12 +117,13 @@ func (s *Set) declare(of reflect.Type, labels ...string) *declaration {
 			m.vector = prometheus.NewCounterVec(prometheus.CounterOpts(options), own)
 		case reflect.TypeFor[*prometheus.GaugeVec](), reflect.TypeFor[SwitchVec]():
 			m.vector = prometheus.NewGaugeVec(options, own)
-		case reflect.TypeFor[prometheus.Observer]():
-			m.vector = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name,
-				Help: options.Help, Buckets: bounds(field.Tag.Get("buckets"))}, own)
 		default:
 			m.family = &family{counts: field.Type == reflect.TypeFor[prometheus.Counter](), labels: own,
 				desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), options.Help, own, nil)}
+			if field.Type == reflect.TypeFor[prometheus.Observer]() {
+				m.family.bounds = bounds(field.Tag.Get("buckets"))
+				m.family.unused = unused(m.family.bounds)
+			}
 			m.values = strings.Fields(field.Tag.Get("values"))
 		}
 	}

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,42 @@ func TestForgottenTopicLeavesNoSeries(t *testing.T) {
 		`forwarded_total{topic=orders}`: 0,
 		`nacked_total{topic=mail}`:      1,
 	})
+}
+
+// TestAHistogramIsThereBeforeItsFirstValue, which isn't lost.
+func TestAHistogramIsThereBeforeItsFirstValue(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	lateness := m.topic("orders").Lateness
+	m.topic("mail")
+	shows := func(sum float64, counts ...uint64) {
+		t.Helper()
+		families, err := reg.Gather()
+		check.OK(t, err)
+		for _, f := range families {
+			for _, series := range f.GetMetric() {
+				h := series.GetHistogram()
+				if h == nil || series.GetLabel()[0].GetValue() != "orders" {
+					continue
+				}
+				got := []uint64{h.GetBucket()[0].GetCumulativeCount(), h.GetBucket()[1].GetCumulativeCount(), h.GetSampleCount()}
+				if !slices.Equal(got, counts) || h.GetSampleSum() != sum || h.GetBucket()[1].GetUpperBound() != .002 {
+					t.Errorf("counts %d, sum %g, want %d, %g", got, h.GetSampleSum(), counts, sum)
+				}
+				return
+			}
+		}
+		t.Error("no histogram")
+	}
+	shows(0, 0, 0, 0)
+	var values sync.WaitGroup
+	for range 8 {
+		values.Go(func() { lateness.Observe(1.0 / 512) })
+	}
+	values.Wait()
+	shows(8.0/512, 0, 8, 8)
+	m.topic("orders").Lateness.Observe(1)
+	shows(1+8.0/512, 0, 8, 9)
 }
 
 func TestTopicsComeAndGoWhileCountingGoesOn(t *testing.T) {

@@ -21,21 +21,28 @@ type declaration struct {
 	metrics []metric
 
 	mu     sync.Mutex
-	series map[string][]*series // of the families, by topic; "" for metrics without topics
+	topics map[string]*topicSeries // of the families; "" for metrics without topics
+}
+
+// topicSeries are the series of a topic, in the order of the metrics and of their values.
+type topicSeries struct {
+	series     []series
+	histograms []histogram
 }
 
 // fill sets the fields of a struct to the series of a topic.
 func (d *declaration) fill(into reflect.Value, topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all, there := d.series[topic]
-	if !there {
+	all := d.topics[topic]
+	if all == nil {
 		all = d.begin(topic)
-		d.series[topic] = all
+		d.topics[topic] = all
 	}
-	take := func() *series {
-		one := all[0]
-		all = all[1:]
+	series, histograms := all.series, all.histograms
+	take := func() prometheus.Gauge {
+		one := &series[0]
+		series = series[1:]
 		return one
 	}
 	for i, m := range d.metrics {
@@ -46,6 +53,8 @@ func (d *declaration) fill(into reflect.Value, topic string) {
 			value = handle(m.vector, topic, field.Type())
 		case m.family == nil:
 			continue
+		case m.family.bounds != nil:
+			value, histograms = &histograms[0], histograms[1:]
 		case field.Type() == reflect.TypeFor[Switch]():
 			value = Switch{take()}
 		case len(m.values) == 0:
@@ -61,28 +70,35 @@ func (d *declaration) fill(into reflect.Value, topic string) {
 	}
 }
 
-// begin returns the series of a topic, in the order of the metrics and of their values.
-func (d *declaration) begin(topic string) (all []*series) {
-	topics := []*dto.LabelPair{pair("topic", topic)}
+// begin returns the series of a topic.
+func (d *declaration) begin(topic string) *topicSeries {
+	n := 0
+	for _, m := range d.metrics {
+		if m.family != nil && m.family.bounds == nil {
+			n += max(1, len(m.values))
+		}
+	}
+	all := topicSeries{series: make([]series, 0, n)}
+	var topics []*dto.LabelPair
+	if topic != "" {
+		topics = []*dto.LabelPair{pair("topic", topic)}
+	}
 	for _, m := range d.metrics {
 		switch {
 		case m.family == nil:
+		case m.family.bounds != nil:
+			all.histograms = append(all.histograms, histogram{family: m.family, labels: topics})
 		case len(m.values) > 0:
 			for _, v := range m.values {
-				labels := []*dto.LabelPair{pair(m.family.labels[len(m.family.labels)-1], v)}
-				if topic != "" {
-					labels = append(labels, topics...)
-				}
+				labels := append([]*dto.LabelPair{pair(m.family.labels[len(m.family.labels)-1], v)}, topics...)
 				slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
-				all = append(all, &series{family: m.family, labels: labels})
+				all.series = append(all.series, series{family: m.family, labels: labels})
 			}
-		case topic != "":
-			all = append(all, &series{family: m.family, labels: topics})
 		default:
-			all = append(all, &series{family: m.family})
+			all.series = append(all.series, series{family: m.family, labels: topics})
 		}
 	}
-	return all
+	return &all
 }
 
 func pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
@@ -101,8 +117,6 @@ func handle(v vector, topic string, field reflect.Type) any {
 			return SwitchVec{v.MustCurryWith(labels)}
 		}
 		return v.MustCurryWith(labels)
-	case *prometheus.HistogramVec:
-		return v.With(labels)
 	}
 	return nil
 }
@@ -110,7 +124,7 @@ func handle(v vector, topic string, field reflect.Type) any {
 // forget removes the series of a topic.
 func (d *declaration) forget(topic string) {
 	d.mu.Lock()
-	delete(d.series, topic)
+	delete(d.topics, topic)
 	d.mu.Unlock()
 	for _, m := range d.metrics {
 		if m.vector != nil {
@@ -139,11 +153,14 @@ func (d *declaration) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	d.mu.Lock()
-	topics := slices.Collect(maps.Values(d.series))
+	topics := slices.Collect(maps.Values(d.topics))
 	d.mu.Unlock()
 	for _, all := range topics {
-		for _, s := range all {
-			ch <- s
+		for i := range all.series {
+			ch <- &all.series[i]
+		}
+		for i := range all.histograms {
+			ch <- &all.histograms[i]
 		}
 	}
 }
@@ -153,6 +170,49 @@ type family struct {
 	desc   *prometheus.Desc
 	counts bool // else it is a gauge
 	labels []string
+	bounds []float64      // of a histogram; nil for others
+	unused *dto.Histogram // what a histogram shows before its first value
+}
+
+// histogram is one series of a histogram. It takes memory for its buckets with its first value,
+// because most topics of a scanner may sleep. It implements prometheus.Observer.
+type histogram struct {
+	family *family
+	labels []*dto.LabelPair
+	used   atomic.Pointer[prometheus.Histogram]
+}
+
+// Observe adds a value.
+func (h *histogram) Observe(v float64) {
+	used := h.used.Load()
+	if used == nil {
+		made := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "of_a_family", Buckets: h.family.bounds})
+		h.used.CompareAndSwap(nil, &made) // of several first values, each adds to the same
+		used = h.used.Load()
+	}
+	(*used).Observe(v)
+}
+
+// Desc implements prometheus.Metric.
+func (h *histogram) Desc() *prometheus.Desc { return h.family.desc }
+
+// Write implements prometheus.Metric.
+func (h *histogram) Write(m *dto.Metric) error {
+	if used := h.used.Load(); used == nil {
+		m.Histogram = h.family.unused
+	} else if err := (*used).Write(m); err != nil {
+		return err
+	}
+	m.Label = h.labels
+	return nil
+}
+
+// unused returns a histogram without values. It is shared, so nobody may change it.
+func unused(bounds []float64) *dto.Histogram {
+	var h dto.Metric
+	_ = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "unused", Buckets: bounds}).Write(&h) // never fails
+	h.Histogram.CreatedTimestamp = nil
+	return h.Histogram
 }
 
 // series is one series of a counter or gauge. It implements prometheus.Counter and
