@@ -167,11 +167,12 @@ func (h *Heartbeat) Run(ctx context.Context) {
 }
 
 func (h *Heartbeat) beat(parent context.Context) {
+	note := h.note() // first, because it takes a while for thousands of topics
 	ctx, cancel := context.WithTimeout(parent, Silence)
 	defer cancel()
 	h.cfg.Store.Relearn(ctx)
 	brief, end := context.WithTimeout(ctx, Silence/2) // the heartbeat's error says more
-	full, err := h.describe(brief)                    // first, so that no other scanner finds this one without its note
+	full, err := h.describe(brief, note)              // first, so that no other scanner finds this one without its note
 	end()
 	live, silent := h.cfg.Store.Registry().Heartbeat(ctx, h.cfg.Instance, Silence, forget)
 	if silent != nil {
@@ -188,13 +189,21 @@ func (h *Heartbeat) beat(parent context.Context) {
 	}
 }
 
-// describe stores the member's note about itself, if it is time to. It reports whether Redis was
-// at maxmemory when it was asked last.
-func (h *Heartbeat) describe(ctx context.Context) (full bool, err error) {
+// note returns the member's note about itself, if it is time to store one; else nil.
+func (h *Heartbeat) note() []byte {
 	if h.cfg.Pace != nil && time.Since(h.described) <= h.cfg.Pace()-interval/2 {
-		return h.State().Full, nil
+		return nil
 	}
 	note, _ := json.Marshal(h.cfg.Describe()) // strings, numbers and times can't fail
+	return note
+}
+
+// describe stores the member's note about itself, unless it is nil. It reports whether Redis was
+// at maxmemory when it was asked last.
+func (h *Heartbeat) describe(ctx context.Context, note []byte) (full bool, err error) {
+	if note == nil {
+		return h.State().Full, nil
+	}
 	h.described = time.Now()
 	return h.cfg.Store.Registry().Describe(ctx, h.cfg.Instance, note)
 }
