@@ -85,7 +85,7 @@ func newBusy(t *testing.T, broker *servers.RabbitMQ) *busy {
 			<-leave
 			b.take(batch)
 		})
-	check.Background(t, "Run of a publisher", b.Run)
+	check.Background(t, "a publisher", running(b.Publisher))
 	t.Cleanup(b.goOn)
 	ready(t, b.Publisher)
 	publish(t, b.Publisher, of("passes", "first", 1)...)

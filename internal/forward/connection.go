@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,10 +88,11 @@ type Connection struct {
 	changed wake.Broadcast
 	checks  chan struct{} // has an element for each resting topic whose route is being checked
 
-	mu     sync.Mutex
-	conn   *conn // nil while there is none
-	usable bool  // its broker answered its probe
-	reason string
+	mu         sync.Mutex
+	conn       *conn // nil while there is none
+	usable     bool  // its broker answered its probe
+	reason     string
+	publishers map[*Publisher]struct{} // that were started
 }
 
 // checksAtOnce is how many resting topics may check their routes at a time, each on a channel.
@@ -105,7 +108,8 @@ func New(cfg Config) (*Connection, error) {
 	cfg.pace.stall = cmp.Or(cfg.pace.stall, defaultStall)
 	cfg.pace.rest = cmp.Or(cfg.pace.rest, restAfter)
 	cfg.pace.answer = cmp.Or(cfg.pace.answer, closeTimeout)
-	c := &Connection{cfg: cfg, log: cfg.Log, checks: make(chan struct{}, checksAtOnce), reason: "not connected yet"}
+	c := &Connection{cfg: cfg, log: cfg.Log, checks: make(chan struct{}, checksAtOnce), reason: "not connected yet",
+		publishers: map[*Publisher]struct{}{}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -319,7 +323,31 @@ func (c *Connection) block(ctx context.Context, conn *conn, b amqp.Blocking) {
 		c.reason = unanswered
 	}
 	c.mu.Unlock()
+	c.tell()
+}
+
+// tell tells everybody that the connection has changed.
+func (c *Connection) tell() {
 	c.changed.Fire()
+	c.mu.Lock()
+	publishers := slices.Collect(maps.Keys(c.publishers))
+	c.mu.Unlock()
+	for _, p := range publishers {
+		p.look()
+	}
+}
+
+// join makes a publisher look when the connection changes.
+func (c *Connection) join(p *Publisher) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.publishers[p] = struct{}{}
+}
+
+func (c *Connection) part(p *Publisher) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.publishers, p)
 }
 
 // answered lets publishers use the connection.
@@ -330,14 +358,14 @@ func (c *Connection) answered(conn *conn) {
 		c.reason = ""
 	}
 	c.mu.Unlock()
-	c.changed.Fire()
+	c.tell()
 }
 
 func (c *Connection) set(conn *conn, usable bool, reason string) {
 	c.mu.Lock()
 	c.conn, c.usable, c.reason = conn, usable, reason
 	c.mu.Unlock()
-	c.changed.Fire()
+	c.tell()
 }
 
 // ask requests a probe of the connection with this route, unless the broker has answered

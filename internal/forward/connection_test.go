@@ -312,16 +312,16 @@ func endFrozen(t *testing.T, limits func(forward.Config) forward.Config) time.Du
 	p := c.NewPublisher("topic", route, got.take)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var running sync.WaitGroup
-	running.Go(func() { _ = c.Run(ctx) })
-	running.Go(func() { _ = p.Run(ctx) })
+	var both sync.WaitGroup
+	both.Go(func() { _ = c.Run(ctx) })
+	both.Go(func() { _ = running(p)(ctx) })
 	ready(t, p)
 	network.frozen.shut()
 	batch := messages("topic", "m", 10)
 	publish(t, p, batch...)
 	ended := make(chan struct{})
 	go func() {
-		running.Wait()
+		both.Wait()
 		close(ended)
 	}()
 	began := time.Now()

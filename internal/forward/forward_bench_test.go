@@ -52,7 +52,7 @@ func benchHeaders(b *testing.B, queueType string) {
 		Window: benchWindow,
 	}
 	p := connect(b, forward.Config{URLs: []string{url}}).NewPublisher("bench", route, func([]forward.Result) {})
-	check.Background(b, "Run of a publisher", p.Run)
+	check.Background(b, "a publisher", running(p))
 	ready(b, p)
 	broker, batch := brokerOf(b, url), benchMessages(benchBatch)
 	used, own, took := map[bool]time.Duration{}, map[bool]time.Duration{}, map[bool]time.Duration{}
@@ -142,7 +142,7 @@ func benchPublisher(b *testing.B, r forward.Route) (*forward.Publisher, chan int
 	done := make(chan int, 1<<20)
 	c := connect(b, forward.Config{URLs: []string{servertest.RabbitMQ(b)}})
 	p := c.NewPublisher("bench", r, func(batch []forward.Result) { done <- len(batch) })
-	check.Background(b, "Run of a publisher", p.Run)
+	check.Background(b, "a publisher", running(p))
 	ready(b, p)
 	return p, done
 }

@@ -1,6 +1,7 @@
 package forward_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -111,7 +112,7 @@ func publisher(t testing.TB, c *forward.Connection, topic string, r forward.Rout
 	}
 	got := newResults(t)
 	p := c.NewPublisher(topic, r, got.take)
-	check.Background(t, "Run of a publisher", p.Run)
+	check.Background(t, "a publisher", running(p))
 	return p, got
 }
 
@@ -177,4 +178,14 @@ type testWriter struct{ t testing.TB }
 func (w testWriter) Write(p []byte) (int, error) {
 	w.t.Logf("%s", p)
 	return len(p), nil
+}
+
+// running runs a publisher until a context ends.
+func running(p *forward.Publisher) func(context.Context) error {
+	return func(ctx context.Context) error {
+		p.Start(ctx)
+		<-ctx.Done()
+		p.Wait()
+		return nil
+	}
 }

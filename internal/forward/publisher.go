@@ -24,20 +24,20 @@ type Publisher struct {
 	handling   sync.Mutex    // held while handle runs
 	unresolved tally
 	changed    wake.Broadcast
-	kicked     wake.Signal // tells Run to look again
+	kicked     wake.Signal // tells the supervisor's loop to look again
 
-	mu       sync.Mutex
-	running  bool
-	route    Route  // wanted
-	version  uint64 // of route
-	applied  uint64 // the version that Publish uses
-	current  *channel
-	channels map[*channel]struct{} // with results to come
-	reason   string                // why current is nil
-	block    Block
-	wide     int       // the places that the topic has needed
-	resting  bool      // Rest was called
-	rested   time.Time // when resting changed; zero if that was before Run
+	mu         sync.Mutex
+	supervisor *supervisor // from Start to Wait
+	route      Route       // wanted
+	version    uint64      // of route
+	applied    uint64      // the version that Publish uses
+	current    *channel
+	channels   map[*channel]struct{} // with results to come
+	reason     string                // why current is nil
+	block      Block
+	wide       int       // the places that the topic has needed
+	resting    bool      // Rest was called
+	rested     time.Time // when resting changed; zero if that was before Start
 }
 
 // The kinds of a Block, by the broker's answer.
@@ -80,7 +80,7 @@ const openGrace = time.Second
 // replaced.
 const reopening = "the channel is being opened again"
 
-// NewPublisher returns the publisher of a topic; Run opens its channel.
+// NewPublisher returns the publisher of a topic; Start opens its channel.
 //
 // handle gets the results in groups. Its calls don't overlap, but come from several
 // goroutines, also from Publish itself. It must not keep the slice, block, or call the
@@ -160,11 +160,11 @@ func (p *Publisher) SetRoute(r Route) {
 	p.version++
 	version := p.version
 	p.mu.Unlock()
-	p.kicked.Send()
+	p.look()
 	for {
 		changed := p.changed.Next()
 		p.mu.Lock()
-		done := !p.running || p.applied >= version
+		done := p.supervisor == nil || p.supervisor.ctx.Err() != nil || p.applied >= version
 		p.mu.Unlock()
 		if done {
 			return
@@ -211,7 +211,7 @@ func (p *Publisher) Publish(ctx context.Context, batch []*Message) error {
 
 // Drain waits until every message has its Result. When ctx ends first, messages in flight
 // become Unknown, and the error says how many were left. Call it after the last Publish
-// and before the contexts of Run end.
+// and before the contexts of Start and of the connection's Run end.
 func (p *Publisher) Drain(ctx context.Context) error {
 	err := p.unresolved.wait(ctx)
 	if err == nil {
@@ -264,11 +264,11 @@ func (p *Publisher) rise(ctx context.Context) (*channel, string) {
 func (p *Publisher) Rest(on bool) {
 	p.mu.Lock()
 	p.resting, p.wide = on, 0
-	if p.running {
+	if p.supervisor != nil {
 		p.rested = time.Now()
 	}
 	p.mu.Unlock()
-	p.kicked.Send()
+	p.look()
 }
 
 // rests reports whether the topic rests, and since when it does or doesn't.

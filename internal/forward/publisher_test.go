@@ -253,3 +253,19 @@ func TestPublishWithoutRun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestALookThatIsAskedForMeanwhileIsNotLost: each route comes into force, also one that is set
+// while the last one does.
+func TestALookThatIsAskedForMeanwhileIsNotLost(t *testing.T) {
+	t.Parallel()
+	p, _ := publisher(t, connect(t, forward.Config{URLs: []string{servertest.RabbitMQ(t)}}), "topic", forward.Route{})
+	ready(t, p)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 2000 {
+			p.SetRoute(forward.Route{RoutingKey: fmt.Sprint(i)})
+		}
+	}()
+	check.Closed(t, "all routes in force", done)
+}

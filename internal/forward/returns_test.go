@@ -161,13 +161,13 @@ func TestBlockedHandlerLosesNoReturn(t *testing.T) {
 		}
 		got.take(batch)
 	})
-	check.Background(t, "Run of a publisher", p.Run)
+	check.Background(t, "a publisher", running(p))
 	batch := untilBlocked(t, p, got, blocked)
 	// RabbitMQ answers in order. So once it has answered on another channel, the library has
 	// handed over or dropped all returns.
 	other := c.NewPublisher("other", forward.Route{Exchange: "amq.direct", Window: 1, ConfirmTimeout: unhurried},
 		func([]forward.Result) {})
-	check.Background(t, "Run of another publisher", other.Run)
+	check.Background(t, "another publisher", running(other))
 	ready(t, other)
 	close(block)
 	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 0 || n[forward.Returned] == 0 {

@@ -194,7 +194,7 @@ func TestTopicsAtRestCheckTheirRoutesInTurns(t *testing.T) {
 		r.ConfirmTimeout = unhurried
 		p := c.NewPublisher(topic, r, got.take)
 		p.Rest(true)
-		check.Background(t, "Run of a publisher", p.Run)
+		check.Background(t, "a publisher", running(p))
 		return p, got
 	}
 	idle, _ := resting("idle", forward.Route{Exchange: "isn't there", RoutingKey: "k", Window: 1})

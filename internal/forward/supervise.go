@@ -12,10 +12,15 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
-// supervisor is the state of a publisher's Run.
+// supervisor looks after a publisher's channel. Its loop runs only while there is something to do.
 type supervisor struct {
-	p         *Publisher
-	loops     sync.WaitGroup
+	p       *Publisher
+	ctx     context.Context // of Start
+	running bool            // the loop runs; p.mu guards it
+	loop    sync.WaitGroup
+	loops   sync.WaitGroup // of the channels
+
+	// Only the loop uses these.
 	pause     retry.Backoff
 	tried     uint64    // the route version of the last attempt.
 	retryAt   time.Time // no other attempt with that version before this.
@@ -37,35 +42,82 @@ type prepared struct {
 // serves reports whether a channel for r needs no checks.
 func (p prepared) serves(conn *conn, r Route) bool { return p.conn == conn && p.route.samePlaces(r) }
 
-// Run keeps the topic's channel open until ctx ends, unless the topic rests. Then everything in flight becomes
-// Unknown, the channel is closed and Run returns nil. If the broker refuses the route
-// (404, 403, 406), this topic alone tries again after 100ms to 5s.
-func (p *Publisher) Run(ctx context.Context) error {
+// Start keeps the topic's channel open until ctx ends, unless the topic rests. It waits for nothing.
+// If the broker refuses the route (404, 403, 406), this topic alone tries again after 100ms to 5s.
+func (p *Publisher) Start(ctx context.Context) {
+	s := &supervisor{p: p, ctx: ctx, pause: retry.Backoff{Min: amqpconn.PauseMin, Max: amqpconn.PauseMax}}
 	p.mu.Lock()
-	p.running = true
+	p.supervisor = s
 	p.mu.Unlock()
-	s := &supervisor{p: p, pause: retry.Backoff{Min: amqpconn.PauseMin, Max: amqpconn.PauseMax}}
-	defer s.loops.Wait()
-	defer p.end()
-	defer s.endTurn() // ctx may end with it
+	p.connection.join(p)
+	p.look()
+}
+
+// Wait waits until everything is over, once the context of Start has ended. Messages in flight
+// become Unknown, and the channel is closed.
+func (p *Publisher) Wait() {
+	p.connection.part(p)
+	p.mu.Lock() // no loop begins from now on
+	s := p.supervisor
+	p.supervisor = nil
+	p.mu.Unlock()
+	s.loop.Wait()
+	p.end()
+	s.loops.Wait()
+}
+
+// look makes the loop look at what is wanted and what there is, because that may have changed.
+func (p *Publisher) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.supervisor
+	switch {
+	case s == nil || s.ctx.Err() != nil:
+	case s.running:
+		p.kicked.Send()
+	default:
+		s.running = true
+		s.loop.Go(func() { s.run(s.ctx) })
+	}
+}
+
+// run looks until nothing is left to do or to wait for, or until ctx ends.
+func (s *supervisor) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		changed := p.connection.changed.Next()
 		again := s.look(ctx)
 		s.endTurn()
 		var turns chan<- struct{}
-		if s.waits {
-			turns = p.connection.checks
+		switch {
+		case s.waits:
+			turns = s.p.connection.checks
+		case again != nil:
+		case s.over():
+			return
+		default: // another look was asked for
+			continue
 		}
 		select {
 		case <-ctx.Done():
-		case <-changed:
-		case <-p.kicked:
+		case <-s.p.kicked:
 		case <-again:
 		case turns <- struct{}{}:
 			s.turn = true
 		}
 	}
-	return nil
+	s.endTurn()
+}
+
+// over reports whether nobody asked for another look. Then the loop no longer runs.
+func (s *supervisor) over() bool {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	select {
+	case <-s.p.kicked:
+		return false
+	default:
+		s.running = false
+		return true
+	}
 }
 
 // endTurn gives up the topic's turn to check its route, if it has it.
@@ -78,7 +130,7 @@ func (s *supervisor) endTurn() {
 
 // look compares the wanted route with the open channel and takes one step: use the
 // channel with the new route, open another, or have none. The channel it returns fires
-// when Run should look again although nothing changed.
+// when the loop should look again although nothing changed.
 func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	s.waits = false
 	want, version, current := s.p.wanted()
@@ -127,7 +179,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		reason += s.p.connection.cfg.Advice(reason)
 		s.p.install(nil, version, reason)
 		if conn.link.AMQP.IsClosed() {
-			return nil // not this topic's trouble; the next connection wakes Run
+			return nil // not this topic's trouble; the next connection brings another look
 		}
 		return s.rest(ctx, blockOf(err, reason))
 	}
@@ -180,7 +232,7 @@ func (s *supervisor) endOutage(ctx context.Context, r Route) <-chan time.Time {
 }
 
 // gone handles a channel that ended by itself. If the whole connection ended, there is no
-// pause: the next connection wakes Run.
+// pause: the next connection brings another look.
 func (s *supervisor) gone(ctx context.Context, old *channel, reason string, confirmedOnce bool) {
 	if s.probation = !confirmedOnce; confirmedOnce {
 		s.pause.Reset()
@@ -203,10 +255,9 @@ func (s *supervisor) rest(ctx context.Context, why Block) <-chan time.Time {
 	return time.After(wait)
 }
 
-// end gives up what is in flight and wakes everyone who waits for Run.
+// end gives up what is in flight and wakes everyone who waits for a channel.
 func (p *Publisher) end() {
 	p.mu.Lock()
-	p.running = false
 	p.current, p.reason, p.block = nil, "stopped", Block{}
 	p.mu.Unlock()
 	p.abandonAll("stopped before the broker's confirm")
@@ -256,7 +307,7 @@ func (p *Publisher) leave(ch *channel) {
 	p.mu.Lock()
 	delete(p.channels, ch)
 	p.mu.Unlock()
-	p.kicked.Send()
+	p.look()
 	p.changed.Fire()
 }
 
@@ -295,7 +346,7 @@ func (p *Publisher) reach(ctx context.Context, conn *conn, r Route, ready prepar
 		stop:       make(chan string, 1),
 		deliver:    p.deliver,
 		ended:      func() { p.leave(ch) },
-		replace:    p.kicked.Send,
+		replace:    p.look,
 		widen:      p.widen,
 		headers:    make(amqp.Table, ownHeaders),
 		reliable:   true,

@@ -85,7 +85,12 @@ func (h *harness) connect(receives bool) (c *forward.Connection, end func()) {
 	end = check.Background(h.t, "a connection", c.Run)
 	if !receives { // a publisher makes the connection usable
 		p := c.NewPublisher("orders", forward.Route{}, func([]forward.Result) {})
-		check.Background(h.t, "a publisher", p.Run)
+		check.Background(h.t, "a publisher", func(ctx context.Context) error {
+			p.Start(ctx)
+			<-ctx.Done()
+			p.Wait()
+			return nil
+		})
 		check.OK(h.t, p.WaitReady(check.Context(h.t)))
 	}
 	return c, end

@@ -242,6 +242,11 @@ func (s *Scanner) Run(ctx context.Context) error {
 	err := s.end(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		err := s.shutDown(ctx, watching)
 		stopServing()
+		var ending sync.WaitGroup
+		for _, v := range s.all() {
+			ending.Go(v.wait)
+		}
+		ending.Wait()
 		return errors.Join(err, s.support.Wait())
 	})
 	s.log.InfoContext(ctx, "scanner stopped")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
@@ -17,9 +16,7 @@ type served struct {
 	topic *topic
 	stop  context.CancelFunc // ends the workers
 	done  chan struct{}      // closed when they have returned
-	// The publisher and the settler, which outlast the workers.
-	background sync.WaitGroup
-	end        context.CancelFunc
+	end   context.CancelFunc // ends the publisher and the settler, which outlast the workers
 }
 
 // all returns the topics that are served, in a list that must not be changed.
@@ -52,13 +49,8 @@ func (s *Scanner) serve(working context.Context, doc config.Document) {
 	working, v.stop = context.WithCancel(working)
 	var serving context.Context
 	serving, v.end = s.serving()
-	v.background.Add(1)
 	v.topic.settler.Start(serving)
-	s.support.Go(func() error {
-		defer v.background.Done()
-		defer v.topic.settler.Wait()
-		return v.topic.publisher.Run(serving)
-	})
+	v.topic.publisher.Start(serving)
 	s.support.Go(func() error {
 		defer close(v.done)
 		v.topic.run(working)
@@ -93,7 +85,7 @@ func (s *Scanner) retire(topic string) {
 func (s *Scanner) endTopic(ctx context.Context, v *served) error {
 	err := v.shutDown(ctx, 0)
 	v.end()
-	v.background.Wait()
+	v.wait()
 	v.topic.window.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,6 +101,12 @@ func (s *Scanner) keepAgain() {
 	for _, v := range s.all() {
 		v.topic.inForce.Lost()
 	}
+}
+
+// wait waits until the publisher and the settler have ended. Call it once their context has ended.
+func (v *served) wait() {
+	v.topic.publisher.Wait()
+	v.topic.settler.Wait()
 }
 
 // shutDown ends the workers and lets what is in flight end. When ctx ends, it releases
