@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Set is metrics that are registered together. Packages declare what they count, each as the fields
@@ -97,7 +98,7 @@ type vector interface {
 type metric struct {
 	vector vector
 	family *family
-	values []string // of the family's own label; none if it has no label
+	values []*dto.LabelPair // of the family's own label; none if it has no label
 }
 
 // declare adds the metrics that the fields of a struct declare. All of them have the labels.
@@ -118,13 +119,15 @@ func (s *Set) declare(of reflect.Type, labels ...string) *declaration {
 		case reflect.TypeFor[*prometheus.GaugeVec](), reflect.TypeFor[SwitchVec]():
 			m.vector = prometheus.NewGaugeVec(options, own)
 		default:
-			m.family = &family{counts: field.Type == reflect.TypeFor[prometheus.Counter](), labels: own,
+			m.family = &family{counts: field.Type == reflect.TypeFor[prometheus.Counter](),
 				desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), options.Help, own, nil)}
 			if field.Type == reflect.TypeFor[prometheus.Observer]() {
 				m.family.bounds = bounds(field.Tag.Get("buckets"))
 				m.family.unused = unused(m.family.bounds)
 			}
-			m.values = strings.Fields(field.Tag.Get("values"))
+			for _, v := range strings.Fields(field.Tag.Get("values")) {
+				m.values = append(m.values, pair(own[len(own)-1], v))
+			}
 		}
 	}
 	return d

@@ -62,7 +62,7 @@ func (d *declaration) fill(into reflect.Value, topic string) {
 		default:
 			switches := make(map[string]Switch, len(m.values))
 			for _, v := range m.values {
-				switches[v] = Switch{take()}
+				switches[v.GetValue()] = Switch{take()}
 			}
 			value = switches
 		}
@@ -79,23 +79,21 @@ func (d *declaration) begin(topic string) *topicSeries {
 		}
 	}
 	all := topicSeries{series: make([]series, 0, n)}
-	var topics []*dto.LabelPair
+	var of *dto.LabelPair
 	if topic != "" {
-		topics = []*dto.LabelPair{pair("topic", topic)}
+		of = pair("topic", topic)
 	}
 	for _, m := range d.metrics {
 		switch {
 		case m.family == nil:
 		case m.family.bounds != nil:
-			all.histograms = append(all.histograms, histogram{family: m.family, labels: topics})
+			all.histograms = append(all.histograms, histogram{family: m.family, labels: labels{topic: of}})
 		case len(m.values) > 0:
 			for _, v := range m.values {
-				labels := append([]*dto.LabelPair{pair(m.family.labels[len(m.family.labels)-1], v)}, topics...)
-				slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
-				all.series = append(all.series, series{family: m.family, labels: labels})
+				all.series = append(all.series, series{family: m.family, labels: labels{topic: of, own: v}})
 			}
 		default:
-			all.series = append(all.series, series{family: m.family, labels: topics})
+			all.series = append(all.series, series{family: m.family, labels: labels{topic: of}})
 		}
 	}
 	return &all
@@ -168,17 +166,31 @@ func (d *declaration) Collect(ch chan<- prometheus.Metric) {
 // family has the parts that all series of a metric share.
 type family struct {
 	desc   *prometheus.Desc
-	counts bool // else it is a gauge
-	labels []string
+	counts bool           // else it is a gauge
 	bounds []float64      // of a histogram; nil for others
 	unused *dto.Histogram // what a histogram shows before its first value
+}
+
+// labels are the labels of a series; nil: it has none. All series of a topic share the one, and all
+// topics share the other.
+type labels struct{ topic, own *dto.LabelPair }
+
+// pairs returns the labels by name, as a metric shows them.
+func (l labels) pairs() (all []*dto.LabelPair) {
+	for _, one := range []*dto.LabelPair{l.topic, l.own} {
+		if one != nil {
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
 }
 
 // histogram is one series of a histogram. It takes memory for its buckets with its first value,
 // because most topics of a scanner may sleep. It implements prometheus.Observer.
 type histogram struct {
 	family *family
-	labels []*dto.LabelPair
+	labels labels
 	used   atomic.Pointer[prometheus.Histogram]
 }
 
@@ -203,7 +215,7 @@ func (h *histogram) Write(m *dto.Metric) error {
 	} else if err := (*used).Write(m); err != nil {
 		return err
 	}
-	m.Label = h.labels
+	m.Label = h.labels.pairs()
 	return nil
 }
 
@@ -219,8 +231,8 @@ func unused(bounds []float64) *dto.Histogram {
 // prometheus.Gauge.
 type series struct {
 	family *family
-	labels []*dto.LabelPair // by name
-	bits   atomic.Uint64    // of a float64
+	labels labels
+	bits   atomic.Uint64 // of a float64
 }
 
 // Set sets the value.
@@ -254,7 +266,7 @@ func (s *series) Desc() *prometheus.Desc { return s.family.desc }
 // Write implements prometheus.Metric.
 func (s *series) Write(m *dto.Metric) error {
 	v := math.Float64frombits(s.bits.Load())
-	if m.Label = s.labels; s.family.counts {
+	if m.Label = s.labels.pairs(); s.family.counts {
 		m.Counter = &dto.Counter{Value: &v}
 	} else {
 		m.Gauge = &dto.Gauge{Value: &v}
