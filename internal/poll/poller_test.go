@@ -59,7 +59,9 @@ func polling(t *testing.T, tick time.Duration, others ...shard.Draw) *bench {
 	convoy := r.Store.NewConvoy()
 	b.Poller = New(topic, "here", convoy, &wake.Alarms{}, b, &b.changed)
 	check.Background(t, "the poller", func(ctx context.Context) error {
-		b.changed.Follow(ctx, &wake.Chore{Wanted: func() bool { return b.Demand().Claims > 0 }, Do: b.Run})
+		wait := b.changed.Follow(ctx, &wake.Chore{Wanted: func() bool { return b.Demand().Claims > 0 }, Do: b.Run})
+		<-ctx.Done()
+		wait()
 		convoy.Wait()
 		return nil
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 )
 
 // slowSource is a source whose answers wait while its lock is held.
@@ -139,6 +140,11 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 		}
 		return true
 	})
+	reads := faults.Count(l.rdb)
+	for n := range 2 { // the reconciler has seen that they are as many as the document says
+		l.served("orders").topic.placed.Send()
+		check.Until(t, "another reading of the placement", func() bool { return reads.Of("hget") > n })
+	}
 	for at := range 5 {
 		check.OK(l.t, l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
 	}

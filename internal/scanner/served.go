@@ -15,7 +15,7 @@ import (
 type served struct {
 	topic *topic
 	stop  context.CancelFunc // ends the workers
-	done  chan struct{}      // closed when they have returned
+	done  chan struct{}      // closed when they have ended
 	end   context.CancelFunc // ends the publisher and the settler, which outlast the workers
 }
 
@@ -51,10 +51,10 @@ func (s *Scanner) serve(working context.Context, doc config.Document) {
 	serving, v.end = s.serving()
 	v.topic.settler.Start(serving)
 	v.topic.publisher.Start(serving)
-	s.support.Go(func() error {
-		defer close(v.done)
-		v.topic.run(working)
-		return nil
+	wait := v.topic.begin(working)
+	context.AfterFunc(working, func() {
+		wait()
+		close(v.done)
 	})
 	s.topics[doc.Name], s.listed = v, nil
 }
@@ -103,10 +103,11 @@ func (s *Scanner) keepAgain() {
 	}
 }
 
-// wait waits until the publisher and the settler have ended. Call it once their context has ended.
+// wait waits until everything has ended. Call it once both contexts have ended.
 func (v *served) wait() {
 	v.topic.publisher.Wait()
 	v.topic.settler.Wait()
+	<-v.done
 }
 
 // shutDown ends the workers and lets what is in flight end. When ctx ends, it releases

@@ -152,21 +152,24 @@ func (t *topic) scanned() int {
 	return max(p.Scanned(), 1)
 }
 
-// run serves the topic until ctx ends. Then it stops claiming and waits for its claims.
-// Tasks in flight go on until shutDown.
-func (t *topic) run(ctx context.Context) {
-	var all sync.WaitGroup
-	all.Go(func() { t.resharder.Run(ctx) })
-	defer t.listening.Close()
-	t.inForce.Changed.Follow(ctx, t.announced(), t.listened(),
+// begin serves the topic until ctx ends. Then call wait: it waits for the topic's claims. Tasks in
+// flight go on until shutDown.
+func (t *topic) begin(ctx context.Context) (wait func()) {
+	var resharding sync.WaitGroup
+	resharding.Go(func() { t.resharder.Run(ctx) })
+	chores := t.inForce.Changed.Follow(ctx, t.announced(), t.listened(),
 		&wake.Chore{Wanted: t.inForce.PauseEnds, Do: func(ctx context.Context) { t.inForce.EndPause(ctx, t.store, t.log) }},
 		&wake.Chore{Wanted: t.routing.stale, Do: t.routing.apply},
 		&wake.Chore{Wanted: t.keeper.Stale, Do: t.keeper.Keep},
 		&wake.Chore{Wanted: func() bool { return t.polling.Demand().Claims > 0 }, Do: t.poller.Run},
 		&wake.Chore{Wanted: func() bool { _, on := t.inlet(); return on }, Do: t.takeIn})
-	t.polling.moving.Wait()
-	t.metrics.Workers.Set(0)
-	all.Wait()
+	return func() {
+		chores()
+		t.polling.moving.Wait()
+		t.metrics.Workers.Set(0)
+		resharding.Wait()
+		t.listening.Close()
+	}
 }
 
 // announced logs that the topic is served, once its placement is known. Then the sleepers take

@@ -21,8 +21,9 @@ func (s Signal) Send() {
 
 // Broadcast tells all waiters about a change. The zero value is ready to use.
 type Broadcast struct {
-	mu sync.Mutex
-	ch chan struct{}
+	mu        sync.Mutex
+	ch        chan struct{}
+	followers []*follower
 }
 
 // Next returns a channel that is closed at the next change. Call it before reading the
@@ -39,9 +40,13 @@ func (b *Broadcast) Next() <-chan struct{} {
 // Fire announces a change.
 func (b *Broadcast) Fire() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.ch != nil {
 		close(b.ch)
 		b.ch = nil
+	}
+	followers := b.followers
+	b.mu.Unlock()
+	for _, f := range followers {
+		f.look()
 	}
 }
