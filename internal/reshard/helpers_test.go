@@ -20,7 +20,7 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// fixture is a topic of one shard for one test, and its Resharder, whose Run doesn't run.
+// fixture is a topic of one shard for one test, and its Resharder, which nothing makes reconcile.
 type fixture struct {
 	t         *testing.T
 	topic     *shard.Topic
@@ -69,21 +69,20 @@ func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture 
 	check.OK(t, err)
 	metrics := telemetry.DeclareForTopics[Metrics](&telemetry.Set{})
 	b := &fixture{t: t, topic: store.Topic("orders"), rdb: rdb, document: Document{Shards: 1, Tick: time.Second}}
-	one, always := func() int { return 1 }, make(chan struct{})
-	close(always)
+	one := func() int { return 1 }
 	b.resharder = New(Config{
 		Starts: semaphore.NewWeighted(1),
 		Pace:   func() time.Duration { return Interval },
 		Topic:  b.topic, Moving: b.topic, InForce: func() Document { return b.document },
 		Desired: func(context.Context) (int, error) { return b.desired, nil }, Live: one, Workers: one,
 		Request: func() string { return strconv.FormatInt(b.requests.Add(1), 10) }, Changed: &wake.Broadcast{},
-		Placed: wake.NewSignal(), Step: NewStep(), Turns: always, Report: silent{}, Metrics: metrics("orders"),
+		Step: NewStep(), Report: silent{}, Metrics: metrics("orders"),
 		Log: slog.New(slog.DiscardHandler), Advice: func(string) string { return "" },
 	})
 	return b
 }
 
-// reconcile does what Run does once, at the topic's turn.
+// reconcile does what the chore does, at the topic's turn.
 func (b *fixture) reconcile() {
 	b.t.Helper()
 	b.resharder.turn = true

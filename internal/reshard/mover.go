@@ -227,7 +227,7 @@ func (m *mover) finish(ctx context.Context) error {
 	m.leave(ctx)
 	m.state = moverOff
 	if left == 0 {
-		m.of.cfg.Placed.Send()
+		m.of.cfg.Changed.Fire()
 	}
 	return nil
 }

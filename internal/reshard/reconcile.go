@@ -8,6 +8,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -25,43 +26,38 @@ const (
 	sampleInterval = 2 * time.Second
 )
 
-// Run reconciles at the topic's pace and after every change, until ctx ends.
-func (r *Resharder) Run(ctx context.Context) {
-	logged, started := false, false
+// Chore is to follow Changed: it reconciles at once, after every change, and at the topic's pace.
+func (r *Resharder) Chore() *wake.Chore {
+	return &wake.Chore{
+		Wanted: func() bool { return !r.started || r.cfg.Changed.Fires() != r.seen },
+		Do:     r.reconcileOnce,
+	}
+}
+
+// reconcileOnce reconciles, and tries again until that succeeds or ctx ends.
+func (r *Resharder) reconcileOnce(ctx context.Context) {
+	if r.next != nil {
+		r.next.Stop()
+	}
 	var pause retry.Backoff
-	for ctx.Err() == nil {
-		changed := r.cfg.Changed.Next()
+	for logged := false; ctx.Err() == nil; pause.Wait(ctx) {
+		r.seen = r.cfg.Changed.Fires()
 		var err error
-		if started {
+		if r.started {
 			err = r.reconcile(ctx)
 		} else if err = r.start(ctx); err == nil {
-			started = true
+			r.started = true
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if r.cfg.Report.Tried("placement", err); err != nil {
-			if !logged {
-				logged = true
-				r.cfg.Log.WarnContext(ctx, "placement not reconciled", "error",
-					err.Error()+r.cfg.Advice(err.Error()))
-			}
-			pause.Wait(ctx)
-			continue
+		if r.cfg.Report.Tried("placement", err); err == nil {
+			r.next = time.AfterFunc(r.cfg.Pace(), r.cfg.Changed.Fire)
+			return
 		}
-		logged = false
-		pause.Reset()
-		wait, turn := r.cfg.Pace(), r.cfg.Turns
-		if left := r.untilSweep(); left > 0 {
-			wait, turn = min(wait, left), nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		case <-r.cfg.Placed:
-		case <-changed:
-		case <-turn:
-			r.turn = true
+		if !logged {
+			logged = true
+			r.cfg.Log.WarnContext(ctx, "placement not reconciled", "error", err.Error()+r.cfg.Advice(err.Error()))
 		}
 	}
 }
@@ -75,13 +71,39 @@ func (r *Resharder) start(ctx context.Context) error {
 	return r.reconcile(ctx)
 }
 
-// untilSweep returns how long it is until the next look for orphaned tasks; 0 if it is owed.
-func (r *Resharder) untilSweep() time.Duration {
-	every := sweepInterval * time.Duration(max(r.cfg.Live(), 1))
-	if r.last.Epoch == 0 || r.last.Phase != shard.Stable {
-		return every
+// GiveTurn makes r look for orphaned tasks, if it owes that; it reports whether it does.
+func (r *Resharder) GiveTurn() bool {
+	r.sweeps.Lock()
+	defer r.sweeps.Unlock()
+	if r.turn || !r.owes() {
+		return false
 	}
-	return max(every-time.Since(r.swept), 0)
+	r.turn = true
+	r.cfg.Changed.Fire()
+	return true
+}
+
+// owes reports whether a look for orphaned tasks is due; r.sweeps is held.
+func (r *Resharder) owes() bool {
+	every := sweepInterval * time.Duration(max(r.cfg.Live(), 1))
+	return r.last.Epoch > 0 && r.last.Phase == shard.Stable && time.Since(r.swept) >= every
+}
+
+// isItsTurn notes that p is in force. It reports whether r is to look for orphaned tasks now.
+func (r *Resharder) isItsTurn(p shard.Placement) bool {
+	r.sweeps.Lock()
+	defer r.sweeps.Unlock()
+	if p != r.last {
+		r.last, r.swept = p, time.Time{}
+	}
+	return r.turn && r.owes()
+}
+
+// hasSwept notes that r has looked for orphaned tasks.
+func (r *Resharder) hasSwept() {
+	r.sweeps.Lock()
+	defer r.sweeps.Unlock()
+	r.swept, r.turn = time.Now(), false
 }
 
 // reconcile creates the placement if there is none, begins a desired change, and ends a
@@ -97,17 +119,15 @@ func (r *Resharder) reconcile(ctx context.Context) error {
 		return err
 	}
 	r.view.relearn(known, p)
-	if p != r.last {
-		r.last, r.swept = p, time.Time{}
-	}
+	turn := r.isItsTurn(p)
 	if p.Phase == shard.Migrating {
 		return r.followChange(ctx, p)
 	}
 	// A failed sweep is reported until it succeeds, and doesn't block a change of M.
 	var unswept error
-	if r.turn && r.untilSweep() == 0 {
+	if turn {
 		if unswept = r.sweep(ctx, p); unswept == nil {
-			r.swept, r.turn = time.Now(), false
+			r.hasSwept()
 		}
 	}
 	if r.differs(p, doc) {

@@ -1,12 +1,13 @@
 // Package reshard changes the number of shards of a topic, M, while the fleet delivers.
 //
-// Every scanner has a Resharder for each of its topics. There is no leader: Run begins and
+// Every scanner has a Resharder for each of its topics. There is no leader: each begins and
 // ends changes by compare-and-set on the placement in Redis, and workers move the tasks.
 package reshard
 
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -33,20 +34,16 @@ type Config struct {
 	Live, Workers func() int
 	// Request returns a number that this process gives to no other claim or export.
 	Request func() string
-	// Changed fires at each document, and at each placement that is learned.
+	// Changed fires at each document, at each placement that is learned, and when one was put
+	// in force. The Resharder fires it, too.
 	Changed *wake.Broadcast
-	// Placed wakes Run when a placement was put in force.
-	Placed wake.Signal
-	// Pace returns how often Run reads the placement, if nothing else makes it; usually
-	// Interval.
+	// Pace returns how often the placement is read, if nothing changes; usually Interval.
 	Pace func() time.Duration
 	// Step is shared by all topics.
 	Step Step
-	// Starts is shared by all topics. Run holds one of it while it reads its first placement.
+	// Starts is shared by all topics. A Resharder holds one of it while it reads its first
+	// placement.
 	Starts *semaphore.Weighted
-	// Turns is shared by all topics. Run looks for orphaned tasks when it receives from
-	// it.
-	Turns <-chan struct{}
 	// Report takes the outcome of calls.
 	Report  Report
 	Metrics *Metrics
@@ -89,12 +86,17 @@ type Resharder struct {
 	exports exportLease
 	stopped *ratelog.Logger
 
-	// Only Run uses these:
-	agreed uint64 // the version of the document with whose count the placement last agreed
+	// Only the chore uses these:
+	started bool        // the first placement is known.
+	seen    uint64      // how often Changed had fired when it last began
+	next    *time.Timer // fires Changed at the topic's pace; nil at first.
+	agreed  uint64      // the version of the document with whose count the placement last agreed
+	sample  time.Time
+
+	sweeps sync.Mutex // guards the next three.
 	last   shard.Placement
-	swept  time.Time // when it last swept under last
-	turn   bool      // it may sweep
-	sample time.Time
+	swept  time.Time // when it last looked for orphaned tasks under last.
+	turn   bool      // it may look
 }
 
 // New returns a Resharder and starts nothing.
@@ -112,7 +114,8 @@ func (r *Resharder) Known() (p shard.Placement, removed bool) { return r.view.kn
 
 // Learn notes a placement that a draw read from Redis; the zero value means that Redis has none
 // any more. It ignores a placement that is older than the known one, because most likely it was
-// read before that. Then, and if the topic was removed, it reports that Run must find out.
+// read before that. Then, and if the topic was removed, it reports that Changed must fire: the
+// chore finds out.
 func (r *Resharder) Learn(p shard.Placement) (open bool) {
 	if p == (shard.Placement{}) {
 		return r.view.learnRemoved()

@@ -43,7 +43,7 @@ func (t *polling) Demand() (d poll.Demand) {
 // needs no other look, unless it differs from the known one.
 func (t *polling) Drawn(p shard.Placement) {
 	if t.resharder.Learn(p) {
-		t.placed.Send()
+		t.inForce.Changed.Fire()
 	}
 }
 

@@ -211,14 +211,19 @@ func TestADrawOfAnotherPlacementIsLookedInto(t *testing.T) {
 	orders := newHarness(t).topic
 	known := shard.Placement{Epoch: 5, Shards: 4, Previous: 4, Phase: shard.Stable}
 	orders.polling.Drawn(known)
+	learned := orders.inForce.Changed.Fires()
 	orders.polling.Drawn(known)
-	if len(orders.placed) != 0 {
+	if orders.inForce.Changed.Fires() != learned {
 		t.Error("the known placement is looked into")
 	}
 	orders.polling.Drawn(shard.Placement{Epoch: 3, Shards: 2, Previous: 2, Phase: shard.Stable})
-	check.Receive(t, "a look at an older placement", orders.placed)
+	if orders.inForce.Changed.Fires() != learned+1 {
+		t.Error("an older placement isn't looked into")
+	}
 	orders.polling.Fails(t.Context(), "", "draw", task.ErrUnknownTopic)
-	check.Receive(t, "a look at a topic without a placement", orders.placed)
+	if orders.inForce.Changed.Fires() != learned+2 {
+		t.Error("a topic without a placement isn't looked into")
+	}
 }
 
 // draws reports whether a command is a draw that Redis carried out: a script whose first key

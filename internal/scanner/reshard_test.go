@@ -142,7 +142,7 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	})
 	reads := faults.Count(l.rdb)
 	for n := range 2 { // the reconciler has seen that they are as many as the document says
-		l.served("orders").topic.placed.Send()
+		l.served("orders").topic.inForce.Changed.Fire()
 		check.Until(t, "another reading of the placement", func() bool { return reads.Of("hget") > n })
 	}
 	for at := range 5 {

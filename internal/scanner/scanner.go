@@ -114,9 +114,8 @@ type Scanner struct {
 	listed []*served          // topics as a list, which nobody changes; nil: not made
 
 	requests requests
-	moving   reshard.Step // shared by all topics, as are starts and sweeps
+	moving   reshard.Step // shared by all topics, as is starts
 	starts   *semaphore.Weighted
-	sweeps   chan struct{}
 	begun    atomic.Int64  // counts the topics that began to be served
 	quiet    time.Duration // defaultQuiet, except in tests
 	started  time.Time
@@ -142,7 +141,7 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: window.NewBudget(cfg.Settings.InFlightBytes),
 		tracer: tracing.NewTracer(cfg.TracerProvider),
-		moving: reshard.NewStep(), starts: semaphore.NewWeighted(startsAtOnce), sweeps: make(chan struct{}),
+		moving: reshard.NewStep(), starts: semaphore.NewWeighted(startsAtOnce),
 		quiet: defaultQuiet, routers: router.New(cfg.Store),
 		topics: map[string]*served{}}
 	if err := s.connect(); err != nil {
@@ -260,11 +259,12 @@ const sweepPause = 400 * time.Millisecond
 
 // giveTurns lets one topic after another look for orphaned tasks, until ctx ends.
 func (s *Scanner) giveTurns(ctx context.Context) {
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case s.sweeps <- struct{}{}:
-			retry.Sleep(ctx, sweepPause*time.Duration(max(s.live(), 1)))
+	pause := func() { retry.Sleep(ctx, sweepPause*time.Duration(max(s.live(), 1))) }
+	for ; ctx.Err() == nil; pause() {
+		for _, v := range s.all() {
+			if ctx.Err() == nil && v.topic.resharder.GiveTurn() {
+				pause()
+			}
 		}
 	}
 }

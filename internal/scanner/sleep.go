@@ -178,7 +178,7 @@ func (k *sleepers) readPlacements(ctx context.Context) {
 		case errors.Is(p.Err, task.ErrUnknownTopic):
 			t.polling.Drawn(shard.Placement{})
 		default:
-			t.placed.Send()
+			t.inForce.Changed.Fire()
 		}
 	}
 }

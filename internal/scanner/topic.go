@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +51,6 @@ type topic struct {
 	listening *shard.Listening
 	sleep     sleep
 	known     wake.Signal // shared by all topics; a placement is known
-	placed    wake.Signal // a placement was put in force
 
 	tasks      *router.Router // for the intake, as the next three
 	maxPayload int
@@ -81,7 +79,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		window: s.budget.Window(doc.Topic.Window), retries: newRetries(), minute: balance.NewLastMinute(),
 		logs: newLimitedLogs(log), log: log, metrics: metrics, tracer: s.tracer,
 		live: s.live, beat: s.heartbeat.State,
-		requests: &s.requests, placed: wake.NewSignal(), known: s.sleepers.known,
+		requests: &s.requests, known: s.sleepers.known,
 		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
 		quiet: s.quiet, beganAsleep: s.begun.Add(1) > startAwake,
 	}
@@ -92,12 +90,12 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: t.aboutShards,
 		Desired: func(ctx context.Context) (int, error) { return s.documents.Shards(ctx, doc.Name) },
 		Shared:  s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.requests.next, Changed: &force.Changed,
-		Placed: t.placed, Pace: t.pace, Step: s.moving, Starts: s.starts, Turns: s.sweeps,
+		Pace: t.pace, Step: s.moving, Starts: s.starts,
 		Report: t.health, Metrics: metrics.moves,
 		Log: log, Advice: adviceOnRedis,
 	})
 	t.listening = s.listener.Listen(t.store,
-		shard.Hearing{Woken: t.hear, Placed: t.placed.Send, Listens: t.health.listens})
+		shard.Hearing{Woken: t.hear, Placed: force.Changed.Fire, Listens: t.health.listens})
 	t.polling = &polling{topic: t}
 	t.poller = poll.New(t.store, t.instance, s.convoy, &s.alarms, t.polling, &force.Changed)
 	t.settler = settle.New(settle.Config{Topic: t.store, Tasks: t.tasks, Window: t.window, Tried: t.health.settled,
@@ -155,9 +153,7 @@ func (t *topic) scanned() int {
 // begin serves the topic until ctx ends. Then call wait: it waits for the topic's claims. Tasks in
 // flight go on until shutDown.
 func (t *topic) begin(ctx context.Context) (wait func()) {
-	var resharding sync.WaitGroup
-	resharding.Go(func() { t.resharder.Run(ctx) })
-	chores := t.inForce.Changed.Follow(ctx, t.announced(), t.listened(),
+	chores := t.inForce.Changed.Follow(ctx, t.resharder.Chore(), t.announced(), t.listened(),
 		&wake.Chore{Wanted: t.inForce.PauseEnds, Do: func(ctx context.Context) { t.inForce.EndPause(ctx, t.store, t.log) }},
 		&wake.Chore{Wanted: t.routing.stale, Do: t.routing.apply},
 		&wake.Chore{Wanted: t.keeper.Stale, Do: t.keeper.Keep},
@@ -167,7 +163,6 @@ func (t *topic) begin(ctx context.Context) (wait func()) {
 		chores()
 		t.polling.moving.Wait()
 		t.metrics.Workers.Set(0)
-		resharding.Wait()
 		t.listening.Close()
 	}
 }

@@ -24,6 +24,7 @@ type Broadcast struct {
 	mu        sync.Mutex
 	ch        chan struct{}
 	followers []*follower
+	fires     uint64
 }
 
 // Next returns a channel that is closed at the next change. Call it before reading the
@@ -37,9 +38,17 @@ func (b *Broadcast) Next() <-chan struct{} {
 	return b.ch
 }
 
+// Fires returns how many changes were announced so far.
+func (b *Broadcast) Fires() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fires
+}
+
 // Fire announces a change.
 func (b *Broadcast) Fire() {
 	b.mu.Lock()
+	b.fires++
 	if b.ch != nil {
 		close(b.ch)
 		b.ch = nil
