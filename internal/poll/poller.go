@@ -260,7 +260,7 @@ func (p *Poller) looked(ctx context.Context, l *look) {
 		seen := l.found[i]
 		switch {
 		case seen.Err == nil:
-			a.learn(l.heard, seen.Now, seen.Next)
+			a.learn(seen.Heard, seen.Now, seen.Next)
 		case shard.Definite(seen.Err):
 			a.unseen = false
 		default:
@@ -329,6 +329,9 @@ func (p *Poller) carryOut(ctx, tick context.Context, c *claiming, end time.Time,
 	c.answer, c.err = claim.Send(ctx, c.at.shard, end.Sub(began))
 	timer.Stop()
 	c.took = time.Since(began)
+	if c.err == nil {
+		c.answer.Heard = p.convoy.Heard(c.node.name, c.answer.Now, c.answer.Asked, c.answer.Heard)
+	}
 	claim.Forward(ctx)
 }
 

@@ -474,8 +474,8 @@ func TestTheEarlierDrawsAreThePrimary(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	redis := time.UnixMilli(1_000_000)
-	d := &drawn{began: now.Add(-time.Second), took: time.Second, Drawn: shard.Drawn{
-		Placement: shard.Placement{Shards: 5}, Now: redis, Others: []shard.Tickets{
+	d := &drawn{Drawn: shard.Drawn{
+		Placement: shard.Placement{Shards: 5}, Now: redis, Heard: now, Others: []shard.Tickets{
 			{First: 8, N: 3, Until: redis.Add(time.Second)}, {First: 14, N: 1, Until: redis.Add(2 * time.Second)}}}}
 	for at, want := range []time.Duration{time.Second, 0, 0, time.Second, 2 * time.Second} {
 		until := d.primary(at)

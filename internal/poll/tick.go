@@ -59,7 +59,7 @@ func (d *drawn) primary(at int) (until time.Time) {
 	if until.IsZero() {
 		return until
 	}
-	return d.began.Add(d.took).Add(until.Sub(d.Now))
+	return d.Heard.Add(until.Sub(d.Now))
 }
 
 // hear notes a wake-up that the draw's looks may have missed.
@@ -169,7 +169,7 @@ func (p *Poller) adopt(ctx context.Context, d *drawn, now time.Time) {
 			a = &polled{shard: at, node: p.nodeOf(ctx, at), next: now, unseen: p.work.Claimed(at), other: d.primary(at)}
 			if a.unseen && d.Looked != nil {
 				a.node.took = d.took
-				a.learn(d.began.Add(d.took), d.Now, d.Looked[i].Next)
+				a.learn(d.Heard, d.Now, d.Looked[i].Next)
 			}
 			if score, heard := d.heard[at]; heard {
 				a.wake(score)

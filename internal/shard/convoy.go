@@ -35,6 +35,7 @@ type Drawn struct {
 	First     int64 // the others follow it
 	Placement Placement
 	Now       time.Time // Redis's clock
+	Heard     time.Time // when it showed that, by this process's clock; set by a Convoy
 	Others    []Tickets // what other scanners drew, and still poll
 	// Looked is when the tickets' shards need attention next, in their order. It is nil if the
 	// draw looked at none, or if the fleet doesn't poll Draw.Scanned shards.
@@ -104,8 +105,9 @@ func (t *Topic) drawn(d Draw, looks bool, answer luascript.Reply) (all Drawn, er
 
 // Attention is when a shard needs attention next.
 type Attention struct {
-	// Now is Redis's clock at the look, to the microsecond.
-	Now time.Time
+	// Now is Redis's clock at the look, to the microsecond. Heard is when it showed that, by this
+	// process's clock; a Convoy sets it.
+	Now, Heard time.Time
 	// Next is when a task there is due, or may be claimed again. It may lie in the past.
 	// Zero: not before a task is put there.
 	Next time.Time
@@ -152,7 +154,7 @@ const mostLooks = 64
 
 // look returns a look at many shards with each call, unless Redis may be a cluster, where the
 // shards' keys lie in different slots.
-func (t *Topic) look(shards []int) look {
+func (t *Topic) look(shards []int) *look {
 	if t.store.single() {
 		return t.lookAt(shards, mostLooks)
 	}
@@ -160,10 +162,10 @@ func (t *Topic) look(shards []int) look {
 }
 
 // lookEach returns a look with a call for each shard.
-func (t *Topic) lookEach(shards []int) look { return t.lookAt(shards, 1) }
+func (t *Topic) lookEach(shards []int) *look { return t.lookAt(shards, 1) }
 
-func (t *Topic) lookAt(shards []int, together int) look {
-	l := look{topic: t, shards: shards}
+func (t *Topic) lookAt(shards []int, together int) *look {
+	l := &look{topic: t, shards: shards}
 	for some := range slices.Chunk(shards, together) {
 		c := luascript.Call{Script: "attention", Keys: make([]string, len(some))}
 		for i, at := range some {
@@ -214,13 +216,16 @@ type Convoy struct {
 
 	mu      sync.Mutex
 	waiting map[string][]load // by node; a node with an entry has a goroutine that sends
+	lags    map[string]*lag   // by node
 }
 
 // load holds the calls that one caller adds.
 type load struct {
 	calls []luascript.Call
-	done  func([]luascript.Reply)
+	done  answered
 }
+
+type answered func(replies []luascript.Reply, sent, heard time.Time)
 
 const (
 	// convoyTimeout bounds a pipeline, because another server may have taken over. Far from
@@ -232,7 +237,7 @@ const (
 
 // NewConvoy returns a convoy for all topics of a store.
 func (s *Store) NewConvoy() *Convoy {
-	return &Convoy{Began: time.Now(), scripts: s.scripts, waiting: map[string][]load{}}
+	return &Convoy{Began: time.Now(), scripts: s.scripts, waiting: map[string][]load{}, lags: map[string]*lag{}}
 }
 
 // Wait waits until all answers were passed on.
@@ -242,36 +247,51 @@ func (c *Convoy) Wait() { c.running.Wait() }
 // it serves one that doesn't.
 func (c *Convoy) Draw(ctx context.Context, t *Topic, d Draw, done func(Drawn, error)) {
 	node, call := t.store.nodeOf(ctx, t.ticketKey()), t.drawCall(d)
-	c.add(node, []luascript.Call{call}, func(replies []luascript.Reply) {
+	c.add(node, []luascript.Call{call}, func(replies []luascript.Reply, sent, heard time.Time) {
 		looks := len(call.Keys) > drawKeys
 		if looks && Definite(replies[0].Err()) {
 			d.Scanned = 0
 			c.Draw(ctx, t, d, done)
 			return
 		}
-		done(t.drawn(d, looks, replies[0]))
+		drawn, err := t.drawn(d, looks, replies[0])
+		if err == nil {
+			drawn.Heard = c.Heard(node, drawn.Now, sent, heard)
+		}
+		done(drawn, err)
 	})
 }
 
 // Look is Topic.Attention for shards of one node, and passes its results to done.
 func (c *Convoy) Look(t *Topic, node string, shards []int, done func([]Attention)) {
 	l := t.look(shards)
-	c.add(node, l.calls, func(replies []luascript.Reply) {
-		if l.answers = replies; !l.refused() {
-			done(l.results())
+	c.look(node, l, func(found []Attention) {
+		if l.refused() {
+			c.look(node, t.lookEach(shards), done)
 			return
 		}
-		each := t.lookEach(shards)
-		c.add(node, each.calls, func(replies []luascript.Reply) {
-			each.answers = replies
-			done(each.results())
-		})
+		done(found)
+	})
+}
+
+// look sends a look and passes its results to done.
+func (c *Convoy) look(node string, l *look, done func([]Attention)) {
+	c.add(node, l.calls, func(replies []luascript.Reply, sent, heard time.Time) {
+		l.answers = replies
+		found := l.results()
+		for i := range found {
+			if found[i].Err == nil {
+				found[i].Heard = c.Heard(node, found[i].Now, sent, heard)
+			}
+		}
+		done(found)
 	})
 }
 
 // add sends calls whose keys lie on one node, in a pipeline of their own or with others. Then
-// it calls done with the replies, in the order of the calls.
-func (c *Convoy) add(node string, calls []luascript.Call, done func(replies []luascript.Reply)) {
+// it calls done with the replies, in the order of the calls, and when the pipeline was sent and
+// answered.
+func (c *Convoy) add(node string, calls []luascript.Call, done answered) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	waiting, sending := c.waiting[node]
@@ -289,10 +309,12 @@ func (c *Convoy) send(node string) {
 			calls = append(calls, l.calls...)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), convoyTimeout)
+		sent := time.Now()
 		replies := c.scripts.RunAll(ctx, calls)
 		cancel()
+		heard := time.Now()
 		for _, l := range loads {
-			l.done(replies[:len(l.calls)])
+			l.done(replies[:len(l.calls)], sent, heard)
 			replies = replies[len(l.calls):]
 		}
 	}
@@ -313,4 +335,44 @@ func (c *Convoy) take(node string) []load {
 	}
 	c.waiting[node] = loads[n:]
 	return loads[:n:n]
+}
+
+// lag is by how much this process's clock was ahead of a node's when an answer with its time
+// arrived, at least.
+type lag struct {
+	since         time.Time // when least begins
+	least, before time.Duration
+}
+
+// lagFor is the time in which the least lag is looked for, and again for the one before it.
+const lagFor = 2 * time.Second
+
+// Heard returns when the clock of a node showed now, by this process's clock. The call that read it
+// was sent and heard at these instants, and the result lies between them. An answer may be old when
+// it is heard: in a pipeline Redis has carried out other calls after it. And this process may have
+// been busy. So Heard goes by the answer that came soonest in the last seconds.
+func (c *Convoy) Heard(node string, now, sent, heard time.Time) time.Time {
+	shown := now.Sub(c.Began.Round(0)) // without c.Began's monotonic clock
+	ahead := heard.Sub(c.Began) - shown
+	c.mu.Lock()
+	l := c.lags[node]
+	switch {
+	case l == nil:
+		l = &lag{since: heard, least: ahead, before: ahead}
+		c.lags[node] = l
+	case heard.Sub(l.since) > lagFor:
+		l.since, l.least, l.before = heard, ahead, l.least
+	default:
+		l.least = min(l.least, ahead)
+	}
+	ahead = min(l.least, l.before)
+	c.mu.Unlock()
+	switch at := c.Began.Add(shown + ahead); {
+	case at.Before(sent): // the node's clock was set, or is another server's
+		return sent
+	case at.After(heard):
+		return heard
+	default:
+		return at
+	}
 }
