@@ -114,8 +114,9 @@ func (k *sleepers) watch(ctx context.Context) {
 // node that hangs delays no topic.
 func (k *sleepers) wake(ctx context.Context) {
 	for ctx.Err() == nil {
+		millis := k.now()
 		for _, v := range k.topics() {
-			v.topic.wakeIfDue()
+			v.topic.wakeIfDue(millis)
 		}
 		retry.Sleep(ctx, sleepInterval)
 	}
@@ -135,13 +136,14 @@ func (k *sleepers) pass(ctx context.Context) {
 	every := min(k.every*time.Duration(max(k.live(), 1)), netMost)
 	var topics []*topic
 	var shards []shard.Shard
+	now := time.Now()
 	for _, v := range k.topics() {
 		t := v.topic
 		if len(shards) >= looksAtOnce {
 			k.known.Send() // the others are next
 			break
 		}
-		if !t.beginLook(every) {
+		if !t.beginLook(now, every) {
 			continue
 		}
 		topics = append(topics, t)
@@ -166,8 +168,9 @@ func (k *sleepers) pass(ctx context.Context) {
 func (k *sleepers) readPlacements(ctx context.Context) {
 	var topics []*topic
 	var stores []*shard.Topic
+	now := time.Now()
 	for _, v := range k.topics() {
-		if v.topic.beginRead(k.reads) {
+		if v.topic.beginRead(now, k.reads) {
 			topics, stores = append(topics, v.topic), append(stores, v.topic.store)
 		}
 	}
@@ -184,7 +187,7 @@ func (k *sleepers) readPlacements(ctx context.Context) {
 }
 
 // beginRead reports whether the placement of the topic, if it sleeps, should be read now.
-func (t *topic) beginRead(every time.Duration) bool {
+func (t *topic) beginRead(now time.Time, every time.Duration) bool {
 	t.sleep.mu.Lock()
 	defer t.sleep.mu.Unlock()
 	s := &t.sleep
@@ -192,7 +195,6 @@ func (t *topic) beginRead(every time.Duration) bool {
 		s.read = time.Time{}
 		return false
 	}
-	now := time.Now()
 	due := !s.read.IsZero() && !now.Before(s.read)
 	if due || s.read.IsZero() {
 		s.read = now.Add(every - rand.N(every/4)) // so that not all are read together
@@ -227,13 +229,13 @@ func (t *topic) hear(shard int, score int64) {
 	t.sleep.mu.Lock()
 	t.sleep.next, t.sleep.heard = min(t.sleep.next, score), min(t.sleep.heard, score)
 	t.sleep.mu.Unlock()
-	t.wakeIfDue()
+	t.wakeIfDue(t.sleep.now())
 }
 
-// wakeIfDue wakes the topic if a task is due soon.
-func (t *topic) wakeIfDue() {
+// wakeIfDue wakes the topic if a task is due soon. Redis's clock shows now.
+func (t *topic) wakeIfDue(now int64) {
 	t.sleep.mu.Lock()
-	due := t.sleep.asleep && t.soon(t.sleep.next)
+	due := t.sleep.asleep && t.soon(t.sleep.next, now)
 	t.sleep.mu.Unlock()
 	if due {
 		t.wake()
@@ -252,21 +254,22 @@ func (t *topic) pace() time.Duration {
 	return stablePace
 }
 
-// soon reports whether a topic with a task that is due then must be awake.
-func (t *topic) soon(due int64) bool {
+// soon reports whether a topic with a task that is due then must be awake, when Redis's clock shows
+// now.
+func (t *topic) soon(due, now int64) bool {
 	ahead := max(aheadLeast, aheadTicks*t.inForce.Settings().Tick)
-	return due-ahead.Milliseconds() <= t.sleep.now()
+	return due-ahead.Milliseconds() <= now
 }
 
 // beginLook reports whether the topic's shards should be looked at now. If so, hear notes
 // the tasks that come from now on.
-func (t *topic) beginLook(every time.Duration) bool {
+func (t *topic) beginLook(now time.Time, every time.Duration) bool {
 	p, removed := t.resharder.Known()
 	if p.Epoch == 0 || removed {
 		return false
 	}
 	renewals, all := t.listening.Heard()
-	if p.Phase != shard.Stable || t.isDeaf(!all) {
+	if p.Phase != shard.Stable || t.isDeaf(now, !all) {
 		t.wake()
 		return false
 	}
@@ -275,13 +278,13 @@ func (t *topic) beginLook(every time.Duration) bool {
 	s := &t.sleep
 	if s.asleep {
 		sure := all && renewals == s.renewals && p.Scanned() == s.shards
-		if sure && time.Now().Before(s.again) || !sure && time.Since(s.looked) < sleepInterval/2 {
+		if sure && now.Before(s.again) || !sure && now.Sub(s.looked) < sleepInterval/2 {
 			return false
 		}
 	} else if !all || !t.calm() {
 		return false
 	}
-	s.looked = time.Now()
+	s.looked = now
 	s.again = s.looked.Add(every + every/4 - rand.N(every/2)) // so that topics aren't looked at together
 	s.shards, s.renewals, s.heard = p.Scanned(), renewals, never
 	return true
@@ -289,18 +292,18 @@ func (t *topic) beginLook(every time.Duration) bool {
 
 // isDeaf notes whether the topic hears all wake-ups. It reports whether it sleeps and didn't for
 // a while after its first look, so that it must poll its shards.
-func (t *topic) isDeaf(now bool) bool {
+func (t *topic) isDeaf(now time.Time, deaf bool) bool {
 	t.sleep.mu.Lock()
 	defer t.sleep.mu.Unlock()
 	s := &t.sleep
-	if !now || !s.asleep || s.starts {
+	if !deaf || !s.asleep || s.starts {
 		s.deaf = time.Time{}
 		return false
 	}
 	if s.deaf.IsZero() {
-		s.deaf = time.Now()
+		s.deaf = now
 	}
-	return time.Since(s.deaf) > t.quiet
+	return now.Sub(s.deaf) > t.quiet
 }
 
 // calm reports whether no claim has found a task for a while, and the topic wasn't woken. Redis
@@ -319,18 +322,19 @@ func (t *topic) endLook(heads []shard.Head) (unheard []int) {
 	renewals, all := t.listening.Heard()
 	t.sleep.mu.Lock()
 	s := &t.sleep
-	was, heard, next, stay := s.asleep, t.soon(s.heard), s.heard, true
+	now := t.sleep.now()
+	was, heard, next, stay := s.asleep, t.soon(s.heard, now), s.heard, true
 	for at, h := range heads {
 		due := int64(never)
 		switch {
 		case h.Err != nil:
 			stay = false
 		case h.Leased: // and overdue, if the scanner that claimed it died
-			due = t.sleep.now()
+			due = now
 		case !h.Due.IsZero():
 			due = h.Due.UnixMilli()
 		}
-		if was && !heard && !s.starts && t.soon(due) {
+		if was && !heard && !s.starts && t.soon(due, now) {
 			unheard = append(unheard, at)
 		}
 		next = min(next, due)
@@ -339,7 +343,7 @@ func (t *topic) endLook(heads []shard.Head) (unheard []int) {
 		s.next = next
 	}
 	s.starts = false
-	stay = stay && !t.soon(next)
+	stay = stay && !t.soon(next, now)
 	if !was && stay && all && renewals == s.renewals && t.calm() {
 		s.asleep = true
 		t.publisher.Rest(true)
