@@ -255,7 +255,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 // sweepPause is the least time between two looks of the fleet for a topic's orphaned tasks. All
 // topics want one when a scanner starts. Each takes a ms of Redis's time, and in a Redis Cluster
 // some 4,000 commands.
-const sweepPause = 400 * time.Millisecond
+const sweepPause = 500 * time.Millisecond
 
 // giveTurns lets one topic after another look for orphaned tasks, until ctx ends.
 func (s *Scanner) giveTurns(ctx context.Context) {
