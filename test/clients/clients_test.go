@@ -15,6 +15,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -39,7 +40,7 @@ func TestClients(t *testing.T) {
 	for _, c := range clients(t) {
 		t.Run(c.name, func(t *testing.T) {
 			url := startFleet(t, nil)
-			broker := servertest.Channel(t, url)
+			broker := channel(t, url)
 			witness := bindWitness(t, broker)
 			arriving := start(t, "consumer", c.consumer, url, "EXCHANGE="+due, "QUEUE=arrived")
 			published := start(t, "witness", c.consumer, url, "EXCHANGE="+intake, "QUEUE=published")
@@ -87,6 +88,20 @@ func startFleet(t *testing.T, more map[string]any) string {
 		}
 	})
 	return settings.RabbitMQURL
+}
+
+// channel opens a channel that reads whatever headers the clients publish. Kombu's integers
+// have a type that amqp091-go alone can't read, and RabbitMQ 3.10 passes them on unchanged.
+func channel(t *testing.T, url string) *amqp.Channel {
+	t.Helper()
+	server, err := amqpconn.Parse(url, nil)
+	check.OK(t, err)
+	conn, err := server.Dial(check.Context(t), amqpconn.Config{Timeout: check.Hang, Heartbeat: check.Hang})
+	check.OK(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	check.OK(t, err)
+	return ch
 }
 
 // bindWitness makes a queue with a copy of everything that is published to the intake.

@@ -12,7 +12,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // framework is a framework with two programs that use it.
@@ -64,7 +63,7 @@ func TestFrameworks(t *testing.T) {
 			consumer := start(t, "consumer", f.consumer, url)
 			consumer.awaitReady()
 			awaitIntake(t, url)
-			broker := servertest.Channel(t, url)
+			broker := channel(t, url)
 			copies := bindCopies(t, broker)
 			start(t, "publisher", f.publisher, url).awaitEnd()
 			consumer.awaitEnd()
@@ -103,7 +102,7 @@ func bindCopies(t *testing.T, broker *amqp.Channel) string {
 func awaitIntake(t *testing.T, url string) {
 	t.Helper()
 	check.Until(t, "a scanner at the intake's queue", func() bool {
-		broker := servertest.Channel(t, url) // a missing queue closes the channel
+		broker := channel(t, url) // a missing queue closes the channel
 		q, err := broker.QueueDeclarePassive("duefleet.orders.intake", true, false, false, false, nil)
 		return err == nil && q.Consumers > 0
 	})
@@ -141,12 +140,12 @@ func compareArrivals(t *testing.T, lines []string, retries int) {
 // differ in the code for an unknown type.
 func TestTheDeclarationOfThePluginIsRefused(t *testing.T) {
 	url := startFleet(t, nil)
-	bindWitness(t, servertest.Channel(t, url))
+	bindWitness(t, channel(t, url))
 	for kind, codes := range map[string][]int{
 		"x-delayed-message": {amqp.CommandInvalid, amqp.PreconditionFailed},
 		"direct":            {amqp.PreconditionFailed},
 	} {
-		broker := servertest.Channel(t, url)
+		broker := channel(t, url)
 		err := broker.ExchangeDeclare(intake, kind, true, false, false, false, amqp.Table{"x-delayed-type": "topic"})
 		var refused *amqp.Error
 		if !errors.As(err, &refused) || !slices.Contains(codes, refused.Code) {
