@@ -20,6 +20,7 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // client returns a producer for the corner.
@@ -412,7 +413,7 @@ func TestExportWithoutRedis(t *testing.T) {
 // TestExportInterrupted: Ctrl-C ends an export, and no part of its file is left.
 func TestExportInterrupted(t *testing.T) {
 	t.Parallel()
-	c := newSandbox(t)
+	c := sandboxAt(t, servertest.OwnRedis(t).Addr(), "p") // clients of a cluster pass by a proxy
 	payload := strings.Repeat("x", 16<<10)
 	c.load(lines(1000, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%s"}`, i, payload) }))
 	slow := faults.Proxy(t, faults.Local, c.addr)

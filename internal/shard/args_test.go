@@ -147,7 +147,8 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			map[int][]any{0: {""}, 1: number, 2: number}, false},
 		"rate": {kept[1:2], []any{"10", "1", "1000000"}, map[int][]any{0: positive,
 			1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
-		"draw": {[]string{c.ticketKey(), c.placementKey(), c.drawnKey(), c.Shard(0).due()}, []any{"1", "me", "1000", "1"},
+		"draw": {[]string{c.ticketKey(), c.placementKey(), c.drawnKey(), c.topicKey("due")}, // in one slot
+			[]any{"1", "me", "1000", "1"},
 			map[int][]any{0: append([]any{"4097"}, positive...), 1: {""}, 2: append([]any{"3600001"}, positive...),
 				3: append([]any{"0", "2"}, number...)}, false},
 	}

@@ -287,8 +287,11 @@ func TestVerifyWithoutRabbitMQ(t *testing.T) {
 // TestVerifyWithoutRedis: an outage of Redis is no loss.
 func TestVerifyWithoutRedis(t *testing.T) {
 	t.Parallel()
-	w := newVerifyFixture(t, 1, nil)
-	proxy := faults.Proxy(t, faults.Local, w.settings.RedisAddr)
+	server := servertest.OwnRedis(t) // clients of a cluster pass by a proxy
+	w := newFixtureOn(t, fleet.Settings{RedisAddr: server.Addr(), RedisPrefix: "p", RabbitMQURL: servertest.RabbitMQ(t),
+		Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}, servertest.RedisOptions(server.Addr()))
+	w.start(1)
+	proxy := faults.Proxy(t, faults.Local, server.Addr())
 	v := w.verify("--rate", "200", "--for", "4s", "--delay", "500ms", "--redis-addr", proxy.Listen)
 	v.awaitID()
 	proxy.Stop()
