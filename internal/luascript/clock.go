@@ -32,14 +32,26 @@ const clockPatience = 500 * time.Millisecond
 const CallLife = 3 * time.Second
 
 // Now estimates Redis's clock in ms.
-func (c *Client) Now(ctx context.Context) (int64, error) {
-	c.clock.mu.Lock()
-	asked, millis := c.clock.asked, c.clock.millis
-	c.clock.mu.Unlock()
-	if age := time.Since(asked); millis != 0 && age < clockAge {
-		return millis + age.Milliseconds(), nil
+func (c *Client) Now(ctx context.Context) (int64, error) { return c.RecentNow(ctx, clockAge) }
+
+// RecentNow estimates Redis's clock in ms. It asks Redis if the estimate is older than age.
+func (c *Client) RecentNow(ctx context.Context, age time.Duration) (int64, error) {
+	if now, of := c.Estimate(); now != 0 && of < age {
+		return now, nil
 	}
 	return c.LatestNow(ctx)
+}
+
+// Estimate returns the estimate of Redis's clock, in ms, and the age of the reading that it
+// follows from. It is 0 before the first reading.
+func (c *Client) Estimate() (now int64, age time.Duration) {
+	c.clock.mu.Lock()
+	defer c.clock.mu.Unlock()
+	if c.clock.millis == 0 {
+		return 0, 0
+	}
+	age = time.Since(c.clock.asked)
+	return c.clock.millis + age.Milliseconds(), age
 }
 
 // LatestNow asks Redis for its clock, in ms, and keeps it as the estimate.
@@ -50,6 +62,14 @@ func (c *Client) LatestNow(ctx context.Context) (int64, error) {
 	}
 	c.AssumeTime(now)
 	return now, nil
+}
+
+// HearTime takes the clock of a Redis that answered, in ms, as the estimate. In a Redis Cluster
+// it does nothing, because the clock of another master may be ahead.
+func (c *Client) HearTime(ctx context.Context, now int64) {
+	if _, cluster := c.server.Client(ctx).(*redis.ClusterClient); !cluster {
+		c.AssumeTime(now)
+	}
 }
 
 // AssumeTime sets the estimate of Redis's clock, in ms.

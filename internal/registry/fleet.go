@@ -12,11 +12,11 @@ import (
 
 // Heartbeat notes that an instance lives, and returns how many instances do: they were
 // silent for no longer than alive. It forgets instances that were silent for longer than
-// forget.
+// forget. Its answer renews the estimate of Redis's clock.
 func (r *Registry) Heartbeat(ctx context.Context, instance string, alive, forget time.Duration) (int, error) {
 	args := []any{instance, alive.Milliseconds(), forget.Milliseconds()}
 	reply := r.scripts.Run(ctx, luascript.Call{Script: "heartbeat", Keys: []string{r.key("fleet")}, Args: args}).Values()
-	live := int(reply.Int())
+	live, now := int(reply.Int()), reply.Int()
 	var dead []string
 	for reply.Left() > 0 {
 		dead = append(dead, reply.Text())
@@ -24,6 +24,7 @@ func (r *Registry) Heartbeat(ctx context.Context, instance string, alive, forget
 	if err := reply.Err(); err != nil {
 		return 0, fmt.Errorf("heartbeat: %w", err)
 	}
+	r.scripts.HearTime(ctx, now)
 	if len(dead) > 0 {
 		if err := r.client(ctx).HDel(ctx, r.key("fleet:notes"), dead...).Err(); err != nil {
 			return live, fmt.Errorf("forget a dead scanner: %w", err)

@@ -88,6 +88,21 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	check.Equal(t, "alive after one left", n, 1)
 }
 
+// TestAHeartbeatReadsRedisClock: sleeping topics go by that, so that they need not ask.
+func TestAHeartbeatReadsRedisClock(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	scripts := c.topic.Store().Scripts()
+	scripts.AssumeTime(1)
+	before := c.now()
+	_, err := c.Heartbeat(c.t.Context(), "a", alive, forget)
+	check.OK(c.t, err)
+	now, age := scripts.Estimate()
+	if at := now - age.Milliseconds(); at < before-1 || at > c.now() { // the age is cut to whole milliseconds
+		t.Errorf("Redis's clock is taken to be %d, want %d or a little later", at, before)
+	}
+}
+
 // keepAlive gives an instance a heartbeat that is not over while the test runs.
 func (c *sandbox) keepAlive(instance string) {
 	c.t.Helper()

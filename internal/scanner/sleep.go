@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/reshard"
@@ -43,6 +42,9 @@ const (
 	// topic.
 	sleepTimeout = 4 * time.Second
 	looksAtOnce  = 4096
+	// clockAge is the greatest age of a reading of Redis's clock. Heartbeats read it each second,
+	// except in a cluster.
+	clockAge = 2 * time.Second
 )
 
 // never is a time in Redis ms that never comes.
@@ -79,22 +81,14 @@ type sleepers struct {
 	reads  time.Duration // stablePace, except in tests
 	known  wake.Signal   // a topic's placement is known, so its shards can be looked at
 	log    *slog.Logger
-	clock  atomic.Pointer[reading] // the last one; nil: none so far
-}
-
-// reading is one reading of Redis's clock.
-type reading struct {
-	at     time.Time
-	millis int64
 }
 
 // now estimates Redis's clock, in ms; never before the first reading.
 func (k *sleepers) now() int64 {
-	last := k.clock.Load()
-	if last == nil {
-		return never
+	if now, _ := k.store.Scripts().Estimate(); now != 0 {
+		return now
 	}
-	return last.millis + time.Since(last.at).Milliseconds()
+	return never
 }
 
 // watch looks once a second, and soon after a topic starts, until ctx ends.
@@ -127,11 +121,10 @@ func (k *sleepers) wake(ctx context.Context) {
 func (k *sleepers) pass(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sleepTimeout)
 	defer cancel()
-	millis, err := k.store.Scripts().LatestNow(ctx)
+	millis, err := k.store.Scripts().RecentNow(ctx, clockAge)
 	if err != nil {
 		return // heartbeats report that; nothing can be delivered
 	}
-	k.clock.Store(&reading{time.Now(), millis})
 	k.readPlacements(ctx)
 	every := min(k.every*time.Duration(max(k.live(), 1)), netMost)
 	var topics []*topic

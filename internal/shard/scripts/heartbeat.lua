@@ -5,7 +5,7 @@
 -- KEYS  fleet
 -- ARGV  instance, alive (ms: a scanner silent for longer counts as dead),
 --       forget (ms)
--- Returns {how many scanners live, instances forgotten now...}.
+-- Returns {how many scanners live, now (ms), instances forgotten now...}.
 -- Executed twice: the same.
 expect(1, 3)
 sized('instance', ARGV[1], 1)
@@ -18,4 +18,5 @@ redis.call('ZADD', KEYS[1], now, ARGV[1])
 local answer = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', gone)
 if answer[1] then redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', gone) end
 table.insert(answer, 1, redis.call('ZCOUNT', KEYS[1], alive, '+inf'))
+table.insert(answer, 2, now)
 return answer
