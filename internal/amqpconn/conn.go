@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -124,6 +125,19 @@ func (e brief) Error() string {
 }
 
 func (e brief) Unwrap() error { return e.cause }
+
+// MessageLimit returns the max_message_size of RabbitMQ, in bytes, if err says that a message is
+// larger.
+func MessageLimit(err error) (bytes int, ok bool) {
+	var answer *amqp.Error
+	if !errors.As(err, &answer) || answer == nil || answer.Code != amqp.PreconditionFailed {
+		return 0, false
+	}
+	_, words, _ := strings.Cut(answer.Reason, "message size ")
+	_, size, _ := strings.Cut(words, "max size ")
+	bytes, err = strconv.Atoi(size)
+	return bytes, err == nil
+}
 
 // Refused reports whether err has an AMQP code, such as amqp.NotFound.
 func Refused(err error, code int) bool {

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/config"
 )
 
@@ -30,7 +31,7 @@ func (p Target) examineDeclared(ctx context.Context, r *report, b *broker, name 
 			"refuses that with 406 when they connect again", t.Exchange, d.has, t.Declare.Type)
 	case differs:
 		r.fail(check, remake, "exchange %s is there with another %s than scanners declare: %v", t.Exchange, d.name, err)
-	case refusedWith(err, amqp.AccessRefused):
+	case amqpconn.Refused(err, amqp.AccessRefused):
 		r.ok(check, "exchange %s is there", t.Exchange)
 		r.unchecked("types of exchanges", "user %s may not declare them", b.uri.Username)
 		return true

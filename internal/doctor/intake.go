@@ -2,12 +2,12 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/config"
 )
 
@@ -47,9 +47,9 @@ func (b *broker) examineIntakeExchange(ctx context.Context, r *report, name stri
 	case b.madeLater(r, check, "exchange "+in.Exchange, t, running, err):
 	case notFound(err):
 		r.fail(check, b.declare("exchange", "name="+in.Exchange+" type="+in.Type), "%v", err)
-	case refusedWith(err, amqp.PreconditionFailed):
+	case amqpconn.Refused(err, amqp.PreconditionFailed):
 		differentExchange(r, check, t, err)
-	case refusedWith(err, amqp.AccessRefused):
+	case amqpconn.Refused(err, amqp.AccessRefused):
 		r.unchecked(check, "exchange %s is there; user %s may not declare it, so its type isn't known", in.Exchange,
 			b.uri.Username)
 	default:
@@ -128,12 +128,12 @@ func (b *broker) examineIntakeRights(ctx context.Context, r *report, name string
 		{t.Intake.Refused(), "refused messages to exchange " + t.Intake.Refused()},
 		{"", "answers to AMQP's default exchange"},
 	} {
-		err := b.ask(ctx, func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange) })
+		err := b.ask(ctx, func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange, nil) })
 		if why := unanswered(ctx, err); why != "" {
 			r.unchecked(check, "%s", why)
 			return
 		}
-		if refusedWith(err, amqp.AccessRefused) {
+		if amqpconn.Refused(err, amqp.AccessRefused) {
 			denied = append(denied, to.what)
 		}
 	}
@@ -147,12 +147,13 @@ func (b *broker) examineIntakeRights(ctx context.Context, r *report, name string
 		strings.Join(denied, " and "))
 }
 
-func tryPublish(ch *amqp.Channel, exchange string) error {
+// tryPublish publishes a message and takes it back.
+func tryPublish(ch *amqp.Channel, exchange string, body []byte) error {
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
 	if err := ch.Tx(); err != nil {
 		return err
 	}
-	if err := ch.Publish(exchange, "doctor", false, false, amqp.Publishing{}); err != nil {
+	if err := ch.Publish(exchange, "doctor", false, false, amqp.Publishing{Body: body}); err != nil {
 		return err
 	}
 	if err := ch.TxRollback(); err != nil {
@@ -176,11 +177,6 @@ func (b *broker) madeLater(r *report, check, what string, t config.Topic, runnin
 	}
 	r.info(check, "%s isn't there; the first scanner will make it", what)
 	return true
-}
-
-func refusedWith(err error, code int) bool {
-	var refusal *amqp.Error
-	return errors.As(err, &refusal) && refusal.Code == code
 }
 
 // examineConflicts reports circles of topics, and queues of an intake that other topics use.

@@ -85,5 +85,5 @@ func TestDoctorNamesWhatDiffersInAnIntakesQueue(t *testing.T) {
 	o.finds("a classic queue has no limit", bills, "ok: ")
 	o.finds("by hand", "topic bills intake binding", "not_checked: AMQP can't tell whether queue b is bound to exchange b")
 	o.finds("declared", "topic orders intake binding", "")
-	o.finds("any intake", "intake message size", "info: AMQP can't tell the max_message_size of RabbitMQ")
+	o.finds("any intake", "rabbitmq.message_size", "info: RabbitMQ takes messages above max_payload, which is 262144 ")
 }

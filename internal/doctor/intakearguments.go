@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/config"
 )
 
@@ -41,7 +42,7 @@ func (b *broker) examineIntakeArguments(ctx context.Context, r *report, name str
 	check, in := "topic "+name+" intake arguments", t.Intake
 	all, err := b.differences(ctx, in.Queue, intakeTable(*in))
 	switch {
-	case refusedWith(err, amqp.AccessRefused):
+	case amqpconn.Refused(err, amqp.AccessRefused):
 		r.unchecked(check, "user %s may not declare queue %s, so its arguments aren't known", b.uri.Username, in.Queue)
 	case err != nil:
 		b.refuse(ctx, r, check, "the arguments of queue "+in.Queue, err)

@@ -16,10 +16,10 @@ import (
 const intakeTopics = "topics: {orders: {shards: 1, declare: {queue: orders.due}, intake: {exchange: orders.in, " +
 	"queue: orders.in}}}\n"
 
-// ownRabbitMQ returns a node that a test may break.
-func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
+// ownRabbitMQ returns a node that a test may break, with lines of rabbitmq.conf.
+func ownRabbitMQ(t *testing.T, conf string) *servers.RabbitMQ {
 	t.Helper()
-	node, err := servers.StartRabbitMQ(check.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
+	node, err := servers.StartRabbitMQ(check.Context(t), servers.RabbitMQConfig{Dir: t.TempDir(), Conf: conf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +46,13 @@ func intakeTarget(t *testing.T, broker string) *target {
 }
 
 // TestDoctorEndsDuringAnAlarm: a blocked broker answers nothing on a connection that
-// published, so doctor tries no rights of the intake then.
+// published, so doctor tries no rights of the intake and no large message then. Before the alarm
+// it learns max_message_size.
 func TestDoctorEndsDuringAnAlarm(t *testing.T) {
 	t.Parallel()
-	node := ownRabbitMQ(t)
+	node := ownRabbitMQ(t, "max_message_size = 100000")
 	o := intakeTarget(t, node.URL("/"))
+	o.learnsMessageSize(node)
 	if _, err := node.Ctl(t.Context(), "set_vm_memory_high_watermark", "absolute", "1MB"); err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +75,30 @@ func TestDoctorEndsDuringAnAlarm(t *testing.T) {
 		t.Errorf("%s", all)
 	}
 	o.unasked(all, "topic orders intake rights", "blocks publishers")
+	o.finds("an alarm", messageSize, "")
+}
+
+const messageSize = "rabbitmq.message_size"
+
+// learnsMessageSize checks what doctor says about a max_message_size of 100,000 bytes. RabbitMQ
+// compares it before it looks at the user's rights.
+func (o *target) learnsMessageSize(node *servers.RabbitMQ) {
+	o.t.Helper()
+	o.finds("a limit below max_payload", messageSize, "warn: RabbitMQ takes messages of at most 100000 bytes and "+
+		"max_payload is 262144, so larger tasks are parked -> set max_message_size of RabbitMQ to 262144 or more, or "+
+		"max_payload to 100000")
+	o.Settings.MaxPayload = 100_000
+	o.finds("the same limit", messageSize, "ok: RabbitMQ takes messages of at most 100000 bytes")
+	own := o.Settings.RabbitMQ.URLs
+	for _, args := range [][]string{{"add_user", "reader", "secret"}, {"set_permissions", "reader", "^$", "^$", ".*"}} {
+		_, err := node.Ctl(o.t.Context(), args...)
+		check.OK(o.t, err)
+	}
+	o.Settings.RabbitMQ.URLs = []string{strings.Replace(own[0], "guest:guest", "reader:secret", 1)}
+	o.finds("a user that may not publish", messageSize, "ok: RabbitMQ takes messages of at most 100000 bytes")
+	o.Settings.MaxPayload = 99_999
+	o.finds("that user, one byte more", messageSize, "info: RabbitMQ takes messages above max_payload, which is 99999 ")
+	o.Settings.RabbitMQ.URLs = own
 }
 
 // TestDoctorEndsWhateverHangs: servers that accept connections and answer nothing are reported as
@@ -81,7 +107,7 @@ func TestDoctorEndsWhateverHangs(t *testing.T) {
 	t.Parallel()
 	t.Run("rabbitmq", func(t *testing.T) {
 		t.Parallel()
-		node := ownRabbitMQ(t)
+		node := ownRabbitMQ(t, "")
 		o := intakeTarget(t, node.URL("/"))
 		if err := node.Pause(); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/consul"
@@ -197,7 +198,7 @@ func (b *broker) queues(ctx context.Context, names []string) ([]Queue, error) {
 		switch {
 		case notFound(err):
 			all[i].Why = "no such queue"
-		case refusedWith(err, amqp.AccessRefused):
+		case amqpconn.Refused(err, amqp.AccessRefused):
 			all[i].Why = "no right to ask"
 		case err != nil:
 			all[i].Why = err.Error()

@@ -68,12 +68,8 @@ func (b brokers) explains(kind problem.Kind) bool {
 func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, all documents, fleet fleetView) {
 	b, docs, running := found.first, all.good, len(fleet.live()) > 0
 	examineConflicts(r, docs)
-	for _, t := range docs {
-		if t.TakesIn() {
-			r.info("intake message size", "AMQP can't tell the max_message_size of RabbitMQ: a scanner has a body in memory "+
-				"before it can refuse it, so set max_message_size to the largest body that applications publish")
-			break
-		}
+	if found.alarm == "" {
+		b.examineMessageSize(ctx, r, p.Settings.MaxPayload, docs)
 	}
 	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
 		bound := p.examineTopic(ctx, r, b, name, docs[name], running)
@@ -86,6 +82,29 @@ func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, all
 	})
 	if all.known {
 		p.examineRemoved(ctx, r, b, all)
+	}
+}
+
+// examineMessageSize compares RabbitMQ's max_message_size with the largest payload, in bytes. AMQP
+// doesn't tell it, so doctor tries a message that is one byte larger.
+func (b *broker) examineMessageSize(ctx context.Context, r *report, payload int, docs map[string]config.Topic) {
+	const check = "rabbitmq.message_size"
+	err := b.ask(ctx, func(ch *amqp.Channel) error { return tryPublish(ch, "", make([]byte, payload+1)) })
+	limit, limited := amqpconn.MessageLimit(err)
+	takesIn := slices.ContainsFunc(slices.Collect(maps.Values(docs)), config.Topic.TakesIn)
+	switch {
+	case limited && limit < payload:
+		r.warn(check, fmt.Sprintf("set max_message_size of RabbitMQ to %d or more, or max_payload to %d", payload, limit),
+			"RabbitMQ takes messages of at most %d bytes and max_payload is %d, so larger tasks are parked", limit, payload)
+	case limited:
+		r.ok(check, "RabbitMQ takes messages of at most %d bytes, as max_payload says", limit)
+	case err != nil && !amqpconn.Refused(err, amqp.AccessRefused): // that isn't for the size
+		b.refuse(ctx, r, check, "a message of max_payload", err)
+	case takesIn:
+		r.info(check, "RabbitMQ takes messages above max_payload, which is %d bytes: a scanner has a body in memory before "+
+			"it can refuse it, so set max_message_size of RabbitMQ to the largest body that applications publish", payload)
+	default:
+		r.ok(check, "RabbitMQ takes messages of max_payload, which is %d bytes", payload)
 	}
 }
 
@@ -248,7 +267,7 @@ func (b *broker) ask(ctx context.Context, question func(*amqp.Channel) error) er
 // refuse reports why a question has no answer: the user may not ask, or no time was left. It
 // is a failure only if the broker says something else.
 func (b *broker) refuse(ctx context.Context, r *report, check, what string, err error) {
-	if refusedWith(err, amqp.AccessRefused) {
+	if amqpconn.Refused(err, amqp.AccessRefused) {
 		r.unchecked(check, "user %s may not ask for %s: %v", b.uri.Username, what, err)
 		return
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -80,16 +78,8 @@ func (c *conn) learnLimits(e *amqp.Error) {
 	if refusesUser(e) {
 		c.noUser.Store(true)
 	}
-	if e == nil || e.Code != amqp.PreconditionFailed {
-		return
-	}
-	_, words, ok := strings.Cut(e.Reason, "message size ")
-	_, size, found := strings.Cut(words, "max size ")
-	if !ok || !found {
-		return
-	}
-	if limit, err := strconv.ParseInt(size, 10, 64); err == nil {
-		c.maxBody.Store(limit)
+	if limit, ok := amqpconn.MessageLimit(e); ok {
+		c.maxBody.Store(int64(limit))
 	}
 }
 
