@@ -1,8 +1,8 @@
 //go:build chaos
 
-// Command crasher is a scanner that kills itself at one step of its work: before or after
-// the n-th execution of one of its scripts. DUEFLEET_TEST_CRASH names the step. Examples
-// are "after claim 20", and "after claim 20 2ms", which is two milliseconds later, in the
+// Command crasher is a scanner that kills itself at one step of its work in the topic orders. That
+// is before or after the n-th execution of one of its scripts. DUEFLEET_TEST_CRASH names the step.
+// Examples are "after claim 20", and "after claim 20 2ms", which is two milliseconds later, in the
 // middle of publishing.
 package main
 
@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -74,7 +75,7 @@ func (p *crashPoint) around(ctx context.Context, r faults.Request) error {
 		return p.pipeline(ctx, r)
 	}
 	cmd := r.Commands[0]
-	mine := faults.Runs(cmd, p.script)
+	mine := p.mine(cmd)
 	if mine && !p.after && p.left.Add(-1) == 0 {
 		p.crash()
 	}
@@ -91,7 +92,7 @@ func (p *crashPoint) around(ctx context.Context, r faults.Request) error {
 
 func (p *crashPoint) pipeline(ctx context.Context, r faults.Request) error {
 	for i, cmd := range r.Commands {
-		if !faults.Runs(cmd, p.script) || p.left.Add(-1) != 0 {
+		if !p.mine(cmd) || p.left.Add(-1) != 0 {
 			continue
 		}
 		if p.after {
@@ -103,6 +104,16 @@ func (p *crashPoint) pipeline(ctx context.Context, r faults.Request) error {
 		p.crash()
 	}
 	return r.Send(ctx)
+}
+
+// mine reports whether a command runs the script for the topic orders. Other topics are idle, and
+// a scanner that starts claims in some of them.
+func (p *crashPoint) mine(cmd redis.Cmder) bool {
+	if !faults.Runs(cmd, p.script) {
+		return false
+	}
+	key, _ := cmd.Args()[3].(string) // behind EVALSHA, the script and the number of keys
+	return strings.Contains(key, "{orders")
 }
 
 // empty reports whether a claim returned no tasks.
