@@ -97,8 +97,9 @@ define run-stage
 	@mkdir -p $(logs); echo "== $(1)"; go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null
 	@exec $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json \
 		--post-run-command "bash -c 'echo == $(1): \$$GOTESTSUM_ELAPSED, its slowest tests:; $(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json'" \
-		-- -count 1 -vet off -ldflags=-w $(3) $(2)
+		-- $(test-flags) $(3) $(2)
 endef
+test-flags  := -count 1 -vet off -ldflags=-w
 withservers := $(links)/withservers
 
 .PHONY: test
@@ -127,7 +128,7 @@ test-newest: test-tools mmdebstrap ## Run the tests of scripts and of the intake
 # Its database driver is nobody's dependency who takes the libraries.
 .PHONY: test-orders
 test-orders: test-tools postgres ## Run the tests of examples/orders, a module of its own
-	cd examples/orders && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
+	cd examples/orders && exec $(withservers) -- go test -race $(test-flags) -timeout 20m ./...
 
 .PHONY: relay
 relay: ## Build bin/duefleet-relay, the relay of the outbox
@@ -135,7 +136,7 @@ relay: ## Build bin/duefleet-relay, the relay of the outbox
 
 .PHONY: test-outbox
 test-outbox: test-tools postgres mariadb psycopg2 pymysql ## Run the tests of outbox, a module of its own
-	cd outbox && exec $(withservers) -- go test -race -count 1 -timeout 20m ./...
+	cd outbox && exec $(withservers) -- go test -race $(test-flags) -timeout 20m ./...
 
 .PHONY: test-bench
 test-bench: bench-go bench-program ## Run each benchmark once, so that all of them keep working
