@@ -23,14 +23,15 @@ type Arrivals struct {
 	seen    map[int]struct{}
 	seconds map[int64]int // arrivals by whole seconds since first
 	summary Summary
+	leave   bool // redelivered tasks are left out of the percentiles
 }
 
 // Summary is the result of a load.
 type Summary struct {
 	// Arrived counts each task once. Early ones came before they were due. Repeated
 	// counts further messages of a task, and Strange messages that aren't the
-	// benchmark's.
-	Arrived, Early, Repeated, Strange int
+	// benchmark's. Redelivered counts tasks that another scanner had claimed before.
+	Arrived, Early, Repeated, Strange, Redelivered int
 	// First and Last arrival.
 	First, Last time.Time
 }
@@ -57,6 +58,16 @@ func (a *Arrivals) End() {
 	a.end = time.Now()
 }
 
+// LeaveOutRedelivered makes the percentiles leave out tasks that another scanner had claimed.
+func (a *Arrivals) LeaveOutRedelivered() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leave = true
+}
+
+// headerRedelivered is the header that is true if an earlier claim may have been delivered.
+const headerRedelivered = "x-duefleet-redelivered"
+
 // headerDue is the header with duefleet's due time of a task. That is the requested time,
 // or if Redis stored the task later, the time of storing it.
 const headerDue = "x-duefleet-due"
@@ -81,10 +92,14 @@ func (a *Arrivals) handle(m fleet.Delivery) {
 		return
 	}
 	a.seen[number] = struct{}{}
-	a.count(m.At, due)
+	again, _ := m.Headers[headerRedelivered].(bool)
+	if again {
+		a.summary.Redelivered++
+	}
+	a.count(m.At, due, !again || !a.leave)
 }
 
-func (a *Arrivals) count(at, due time.Time) {
+func (a *Arrivals) count(at, due time.Time, recorded bool) {
 	s := &a.summary
 	s.Arrived++
 	if s.First.IsZero() {
@@ -97,7 +112,7 @@ func (a *Arrivals) count(at, due time.Time) {
 		s.Early++
 		return
 	}
-	if due.Before(a.begin) || !a.end.IsZero() && due.After(a.end) {
+	if !recorded || due.Before(a.begin) || !a.end.IsZero() && due.After(a.end) {
 		return
 	}
 	_ = a.hist.RecordValue(min(int64(late/time.Microsecond), a.hist.HighestTrackableValue()))

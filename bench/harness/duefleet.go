@@ -128,6 +128,13 @@ func (f *Fleet) Stop() error {
 	return fleet.StopAll(ctx, scanners)
 }
 
+// KillOne kills a scanner with SIGKILL. The fleet goes on without it.
+func (f *Fleet) KillOne() error {
+	victim := f.scanners[0]
+	f.scanners = f.scanners[1:]
+	return victim.Kill()
+}
+
 // PIDs returns the scanners' process IDs.
 func (f *Fleet) PIDs() []int {
 	pids := make([]int, len(f.scanners))

@@ -14,6 +14,7 @@ import (
 const (
 	p50        = "p50 ms"
 	p99        = "p99 ms"
+	maxLate    = "max ms"
 	early      = "early"
 	notArrived = "not arrived"
 )

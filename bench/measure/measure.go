@@ -60,7 +60,7 @@ func All() []Measure {
 		drain(harness.Quorum, report.Goal{Subject: duefleet, Name: perSecond, Over: bareSame, AtLeast: 0.9}),
 		scheduleMany(), scheduleOne(), httpMany(), httpOne(), intake(), intakeMixed(), intakeLateness(),
 		memory(), pending(), idle(), asleep(1000), asleep(10_000),
-		instant(), inFlight(), rate(), topics(),
+		instant(), inFlight(), rate(), topics(), takeover(),
 		peersMeasure(), scale(),
 	}
 }

@@ -27,6 +27,9 @@ type trial struct {
 	meters meters
 	// patience is how long to wait for tasks after the last due time.
 	patience time.Duration
+	// halfway is called in the middle of the load. Then redelivered tasks are in no percentile.
+	// Defaults to nothing.
+	halfway func() error
 	// counted adds how many tasks arrive per second of the load.
 	counted bool
 }
@@ -50,6 +53,9 @@ func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *
 		return err
 	}
 	defer stop()
+	if t.halfway != nil {
+		arrivals.LeaveOutRedelivered()
+	}
 	rising := load
 	rising.For = max(r.Span(rise), load.To)
 	if load.First, err = harness.Offer(ctx, t.system, rising); err != nil {
@@ -60,8 +66,9 @@ func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *
 	if err := t.meters.start(ctx); err != nil {
 		return err
 	}
+	halfway := t.interrupt(load)
 	next, err := harness.Offer(ctx, t.system, load)
-	if err != nil {
+	if err := errors.Join(err, <-halfway); err != nil {
 		return fmt.Errorf("%s: schedule: %w", t.subject, err)
 	}
 	arrivals.End()
@@ -75,6 +82,9 @@ func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *
 		return err
 	}
 	addLateness(s, t.subject, arrivals, n)
+	if t.halfway != nil {
+		s.Add(t.subject, redelivered, float64(arrivals.Summary().Redelivered))
+	}
 	if t.counted {
 		s.Add(t.subject, arrivedRate, float64(done)/load.For.Seconds())
 	}
@@ -83,6 +93,17 @@ func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *
 		t.meters.addSums(s, t.subject, done)
 	}
 	return ctx.Err()
+}
+
+// interrupt calls halfway in the middle of a load that begins now, and passes on its error.
+func (t trial) interrupt(load harness.Load) <-chan error {
+	ended := make(chan error, 1)
+	if t.halfway == nil {
+		ended <- nil
+	} else {
+		time.AfterFunc(load.For/2, func() { ended <- t.halfway() })
+	}
+	return ended
 }
 
 // warm lets the system deliver a few tasks.
@@ -107,7 +128,7 @@ func addLateness(s *Results, subject string, arrivals *harness.Arrivals, n int) 
 		for _, p := range []struct {
 			name    string
 			percent float64
-		}{{p50, 50}, {p99, 99}, {"p99.9 ms", 99.9}, {"max ms", 100}} {
+		}{{p50, 50}, {p99, 99}, {"p99.9 ms", 99.9}, {maxLate, 100}} {
 			s.Add(subject, p.name, arrivals.Percentile(p.percent))
 		}
 	}
