@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -156,17 +157,13 @@ func tryPublish(ch *amqp.Channel, exchange string, body []byte) error {
 	if err := ch.Publish(exchange, "doctor", false, false, amqp.Publishing{Body: body}); err != nil {
 		return err
 	}
-	if err := ch.TxRollback(); err != nil {
-		select {
-		case why := <-closes:
-			if why != nil {
-				return why
-			}
-		default:
+	err := ch.TxRollback()
+	if errors.Is(err, amqp.ErrClosed) { // RabbitMQ was faster, and the library is about to say why
+		if why := <-closes; why != nil {
+			return why
 		}
-		return err
 	}
-	return nil
+	return err
 }
 
 // madeLater reports that the first scanner will make what is missing, and returns whether

@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -86,4 +87,19 @@ func TestDoctorNamesWhatDiffersInAnIntakesQueue(t *testing.T) {
 	o.finds("by hand", "topic bills intake binding", "not_checked: AMQP can't tell whether queue b is bound to exchange b")
 	o.finds("declared", "topic orders intake binding", "")
 	o.finds("any intake", "rabbitmq.message_size", "info: RabbitMQ takes messages above max_payload, which is 262144 ")
+}
+
+// TestARefusalIsNoLostConnection: RabbitMQ may close the channel before doctor asks for the
+// transaction's end. Doctor still hears why.
+func TestARefusalIsNoLostConnection(t *testing.T) {
+	t.Parallel()
+	b, err := dial(t.Context(), servertest.RabbitMQ(t), nil)
+	check.OK(t, err)
+	defer b.conn.Cut()
+	for range 2000 {
+		err := b.ask(t.Context(), func(ch *amqp.Channel) error { return tryPublish(ch, "no exchange", nil) })
+		if !amqpconn.Refused(err, amqp.NotFound) {
+			t.Fatalf("got %v", err)
+		}
+	}
 }
