@@ -64,6 +64,22 @@ func Schedules(n int) Traffic {
 	}}
 }
 
+// Growing returns small messages, and behind them large ones with payloads of that size. All
+// are due in an hour, each with an ID of its own.
+func Growing(small, large, bytes int) Traffic {
+	return Traffic{Count: small + large, Stored: small + large, Messages: func(yield func(amqp.Publishing) bool) {
+		for number := range small + large {
+			m := scheduled(number)
+			if number >= small {
+				m.Body = SizedTask(firstTaken+number, time.Time{}, bytes).Payload
+			}
+			if !yield(m) {
+				return
+			}
+		}
+	}}
+}
+
 // Mixed returns messages that schedule n tasks, move each and cancel each. The three verbs
 // alternate. Three batches lie between two messages of one ID.
 func Mixed(n int) Traffic {

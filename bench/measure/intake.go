@@ -95,6 +95,51 @@ func takenIn(ctx context.Context, r *harness.Run, s *Results, t harness.Traffic)
 	return f.Stop()
 }
 
+// intakeMemory measures a scanner's memory when small messages have let RabbitMQ send many at
+// once, and large ones follow.
+func intakeMemory() Measure {
+	const small, large, bytes = 5000, 1500, 250 << 10
+	const others = "raw: one scanner, the small messages alone"
+	return Measure{
+		Name: "intake-memory", Title: "5,000 messages of 200 bytes, then 1,500 of 250 KiB, one scanner",
+		Takes: 11 * time.Second, Once: true,
+		// 64 MiB of messages by default, and 60 MiB for all else.
+		Goals: []report.Goal{
+			{Subject: oneScanner, Name: scannerMB, AtMost: 130},
+			{Subject: oneScanner, Name: wrongTasks, None: true},
+		},
+		Notes: []string{"MB: the most resident memory. All messages wait in the queue before the scanner starts, and take " +
+			"384 MB"},
+		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
+			if err := mostMemory(ctx, r, s, others, harness.Schedules(r.Size(small))); err != nil {
+				return err
+			}
+			return mostMemory(ctx, r, s, oneScanner, harness.Growing(r.Size(small), r.Size(large), bytes))
+		},
+	}
+}
+
+func mostMemory(ctx context.Context, r *harness.Run, s *Results, subject string, t harness.Traffic) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	f, queue, err := r.StartIntake(ctx)
+	if err != nil {
+		return err
+	}
+	rate, wrong, err := f.TakeIn(ctx, queue, t, nil)
+	if err != nil {
+		return err
+	}
+	peak, err := harness.PeakRSS(f.PIDs()[0])
+	if err != nil {
+		return err
+	}
+	s.Add(subject, scannerMB, float64(peak)/1e6)
+	s.Add(subject, messagesPerSecond, rate)
+	s.Add(subject, wrongTasks, float64(wrong))
+	return f.Stop()
+}
+
 const (
 	rawBeside = "raw: publish to consume, next to a bare consumer"
 	takenRate = "taken in/s"

@@ -58,7 +58,7 @@ func All() []Measure {
 			report.Goal{Subject: duefleet, Name: perSecond, Over: bareSame, AtLeast: 0.95},
 			report.Goal{Subject: duefleet, Name: perSecond, Over: bareNaked, AtLeast: 0.85}),
 		drain(harness.Quorum, report.Goal{Subject: duefleet, Name: perSecond, Over: bareSame, AtLeast: 0.9}),
-		scheduleMany(), scheduleOne(), httpMany(), httpOne(), intake(), intakeMixed(), intakeLateness(),
+		scheduleMany(), scheduleOne(), httpMany(), httpOne(), intake(), intakeMixed(), intakeLateness(), intakeMemory(),
 		memory(), pending(), idle(), asleep(1000), asleep(10_000),
 		instant(), inFlight(), rate(), topics(), takeover(),
 		peersMeasure(), scale(),

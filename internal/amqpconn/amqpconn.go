@@ -34,6 +34,8 @@ type Config struct {
 	// Heartbeat is the interval to ask the server for, in whole seconds. A URL's heartbeat
 	// wins. Defaults to 10s.
 	Heartbeat time.Duration
+	// Gate decides which messages are received. nil: all.
+	Gate *amqpframe.Gate
 	// Transport returns the connection to use in place of stream, which is raw or TLS above
 	// it. It is called once both are there. Closing raw never blocks. Defaults to stream.
 	// internal/forward sets a deadline for each write with it: under an alarm, RabbitMQ
@@ -90,7 +92,7 @@ func (s *Server) open(ctx context.Context, raw net.Conn, cfg Config) (*amqp.Conn
 	if cfg.Transport != nil {
 		stream = cfg.Transport(stream, raw)
 	}
-	frames := amqpframe.New(stream)
+	frames := amqpframe.New(stream, cfg.Gate)
 	properties := amqp.NewConnectionProperties()
 	if cfg.Product != "" {
 		properties["product"] = cfg.Product

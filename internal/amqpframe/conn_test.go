@@ -98,7 +98,7 @@ func TestAnySplitGivesTheSameStream(t *testing.T) {
 			}
 			below.left, rest = append(below.left, rest[:n]), rest[n:]
 		}
-		c := New(below)
+		c := New(below, nil)
 		c.SetFrameMax(frameMax)
 		var got []byte
 		p := make([]byte, size.Draw(t, "read"))
@@ -170,7 +170,7 @@ func TestAnIntegerOf64BitsGetsTheNameThatTheLibraryKnows(t *testing.T) {
 		return []byte("\x01L" + tag + "LLLLLLLL" + "\x01aA\x00\x00\x00\x09" + tag + "12345678" +
 			"\x01tF\x00\x00\x00\x0b\x01n" + tag + "12345678" + "\x01sS\x00\x00\x00\x02LL")
 	}
-	got, err := io.ReadAll(New(&chunks{left: [][]byte{newHeader(table("L"))}, after: io.EOF}))
+	got, err := io.ReadAll(New(&chunks{left: [][]byte{newHeader(table("L"))}, after: io.EOF}, nil))
 	if err != nil || !bytes.Equal(got, newHeader(table("l"))) {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -182,7 +182,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	frame := newHeader(nil)
 	binary.BigEndian.PutUint32(frame[frameSize:], maxHeader)
 	method := newFrame(1, []byte("m"))
-	c := New(&chunks{left: [][]byte{append(method, frame...)}, after: io.EOF})
+	c := New(&chunks{left: [][]byte{append(method, frame...)}, after: io.EOF}, nil)
 	got, err := io.ReadAll(c)
 	if err == nil || !strings.Contains(err.Error(), "at most 16777216 can be read") || !bytes.Equal(got, method) {
 		t.Errorf("passed %d bytes, then %v", len(got), err)
@@ -214,15 +214,18 @@ func (e *endless) Read(p []byte) (n int, _ error) {
 	return n, nil
 }
 
-// BenchmarkRead reads small messages as amqp091-go does, 4 KiB at a time, with and without a
-// Conn.
+// BenchmarkRead reads small messages as amqp091-go does, 4 KiB at a time: without a Conn, with
+// one, and with a gate that admits them.
 func BenchmarkRead(b *testing.B) {
 	table := []byte("\x07x-delayI\x00\x00\x01\xf4\x01aS\x00\x00\x00\x04text" +
 		"\x01bl12345678\x05arrayA\x00\x00\x00\x0aI1234I1234")
-	delivery := slices.Concat(newFrame(1, make([]byte, 70)), newHeader(table), newFrame(3, make([]byte, 100)))
+	delivery := slices.Concat(newDelivery(1, "a-consumer-tag-of-thirty-bytes", table, make([]byte, 100))...)
+	gate := NewGate()
+	defer gate.Watch("a-consumer-tag-of-thirty-bytes", func(int, int) bool { return true })()
 	for name, conn := range map[string]func() net.Conn{
 		"direct": func() net.Conn { return &endless{frames: delivery} },
-		"conn":   func() net.Conn { return New(&endless{frames: delivery}) },
+		"conn":   func() net.Conn { return New(&endless{frames: delivery}, nil) },
+		"gate":   func() net.Conn { return New(&endless{frames: delivery}, gate) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			c, p := conn(), make([]byte, 4096)

@@ -12,15 +12,27 @@ import (
 // A frame of AMQP 0-9-1, section 4.2.3: type, channel, size of the payload, payload, 0xCE.
 // The payload of a header frame, section 4.2.6.1: class, weight, size of the body, flags,
 // properties.
+//
+// The payload of basic.deliver, sections 1.8 and 4.2.4: class and method, consumer tag. A tag
+// has up to 255 bytes, behind one for its length.
 const (
-	frameSize = 3 // where the size is
-	frameHead = 7
-	frameTail = 1
-	frameEnd  = 0xCE
+	frameChannel = 1 // where the channel is
+	frameSize    = 3
+	frameHead    = 7
+	frameTail    = 1
+	frameEnd     = 0xCE
 
+	typeMethod = 1
 	typeHeader = 2
-	flagsAt    = frameHead + 2 + 2 + 8
-	firstAt    = flagsAt + 2
+	typeBody   = 3
+
+	bodyAt  = frameHead + 2 + 2
+	flagsAt = bodyAt + 8
+	firstAt = flagsAt + 2
+
+	basicDeliver = 60<<16 | 60
+	tagAt        = frameHead + 4 + 1
+	tagEnd       = tagAt + 255
 )
 
 // The flags of properties that aren't short texts. flagFirst belongs to the first

@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
+	"github.com/duefleet/duefleet/internal/amqpframe"
 )
 
 const (
@@ -41,10 +42,10 @@ type conn struct {
 	noUser  atomic.Bool  // the broker knows this connection's user under another name
 }
 
-func dial(ctx context.Context, s *amqpconn.Server, cfg Config) (_ *conn, err error) {
+func dial(ctx context.Context, s *amqpconn.Server, cfg Config, gate *amqpframe.Gate) (_ *conn, err error) {
 	c := &conn{answer: cfg.pace.answer, routes: make(chan Route, 1), shared: make(chan *amqp.Channel, checksAtOnce)}
 	c.link, err = s.Connect(ctx, amqpconn.Config{Product: appID, Name: cfg.Name, Timeout: cfg.ConnectTimeout,
-		Heartbeat: cfg.Heartbeat, Transport: func(stream, raw net.Conn) net.Conn {
+		Heartbeat: cfg.Heartbeat, Gate: gate, Transport: func(stream, raw net.Conn) net.Conn {
 			c.wire = newWire(stream, raw, cfg.WriteTimeout)
 			return c.wire
 		}})

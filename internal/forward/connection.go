@@ -15,6 +15,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
+	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/wake"
 )
@@ -87,6 +88,7 @@ type Connection struct {
 	stale   bool               // the latest URLs can't be used; Run's own
 	changed wake.Broadcast
 	checks  chan struct{} // has an element for each resting topic whose route is being checked
+	gate    *amqpframe.Gate
 
 	mu         sync.Mutex
 	conn       *conn // nil while there is none
@@ -108,8 +110,8 @@ func New(cfg Config) (*Connection, error) {
 	cfg.pace.stall = cmp.Or(cfg.pace.stall, defaultStall)
 	cfg.pace.rest = cmp.Or(cfg.pace.rest, restAfter)
 	cfg.pace.answer = cmp.Or(cfg.pace.answer, closeTimeout)
-	c := &Connection{cfg: cfg, log: cfg.Log, checks: make(chan struct{}, checksAtOnce), reason: "not connected yet",
-		publishers: map[*Publisher]struct{}{}}
+	c := &Connection{cfg: cfg, log: cfg.Log, gate: amqpframe.NewGate(), checks: make(chan struct{}, checksAtOnce),
+		reason: "not connected yet", publishers: map[*Publisher]struct{}{}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -228,7 +230,7 @@ func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
 	var errs []error
 	var advice []string // by error
 	for range c.servers {
-		conn, err := dial(ctx, c.servers[c.turn], c.cfg)
+		conn, err := dial(ctx, c.servers[c.turn], c.cfg, c.gate)
 		if err == nil {
 			return conn, nil
 		}

@@ -32,6 +32,13 @@ const (
 	noDeliveryLimit = int32(1<<31 - 1)
 )
 
+// Watch lets admit decide, for a new consumer tag, which messages come with their bodies and
+// properties, until the caller calls forget. admit gets the bytes of both, in the order of the
+// messages.
+func (c *Connection) Watch(consumer string, admit func(body, properties int) bool) (forget func()) {
+	return c.gate.Watch(consumer, admit)
+}
+
 // Channel opens a channel of the caller's own, and prepare makes it ready. Both take little
 // longer than the connect timeout at most. While the connection can't be used, the error
 // says why.

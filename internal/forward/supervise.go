@@ -380,7 +380,7 @@ func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
 		return nil
 	}
 	cfg := p.connection.cfg
-	own, err := dial(ctx, p.connection.renewed(conn.link.Server), cfg)
+	own, err := dial(ctx, p.connection.renewed(conn.link.Server), cfg, nil)
 	if err != nil {
 		return err
 	}

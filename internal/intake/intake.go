@@ -33,6 +33,14 @@ type Broker interface {
 	Changed() <-chan struct{}
 }
 
+// Inbound is a Broker to receive from.
+type Inbound interface {
+	Broker
+	// Watch lets admit decide, for a new consumer tag, which messages come with their bodies and
+	// properties, until the caller calls forget. It tells the bytes of both.
+	Watch(consumer string, admit func(body, properties int) bool) (forget func())
+}
+
 // Settings say where messages come from.
 type Settings struct {
 	// Queue has the messages, and Refused is the exchange for those that break a rule.
@@ -55,9 +63,10 @@ type Config struct {
 	MaxPayload int
 	// In is the connection to receive on; nothing is published on it, so that an alarm of
 	// RabbitMQ doesn't hold up acks. Out is for answers and refused messages.
-	In, Out Broker
+	In  Inbound
+	Out Broker
 	// Room returns how many bytes the messages in memory may take, and Hold counts them;
-	// a number below 0 gives them back.
+	// a number below 0 gives them back. A message that is larger is taken alone.
 	Room    func() int
 	Hold    func(bytes int)
 	Metrics *Metrics

@@ -81,6 +81,9 @@ const (
 	itemBytes = 1 << 10
 	// copies is how often its payload is in memory: as it came and as it is stored.
 	copies = 2
+	// decoded is how many bytes a byte of its properties takes at most: an array's empty
+	// value has one byte, and takes an any.
+	decoded = 16
 )
 
 // rules are the rules for messages that depend on settings.
@@ -93,7 +96,7 @@ type rules struct {
 
 // read checks a message that is taken at now, and finds out what it asks for.
 func (r rules) read(d *amqp.Delivery, now time.Time) *item {
-	it := &item{delivery: d, bytes: itemBytes + copies*(len(d.Body)+weight(d.Headers)), verb: Schedule}
+	it := &item{delivery: d, verb: Schedule}
 	it.refusal = it.understand(r, amqptypes.Message(d), now)
 	return it
 }
@@ -258,25 +261,6 @@ func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 func (it *item) encode(m amqpmsg.Message) ([]byte, error) {
 	return shard.Encode(&task.Task{Payload: m.Body, Group: it.group, Recurrence: it.rule,
 		AMQP: &task.AMQP{RoutingKey: m.RoutingKey, Properties: m.Properties, Headers: m.Headers}})
-}
-
-// weight estimates the bytes of headers.
-func weight(headers amqp.Table) (bytes int) {
-	const each = 16
-	for key, v := range headers {
-		bytes += each + len(key)
-		switch v := v.(type) {
-		case string:
-			bytes += len(v)
-		case []byte:
-			bytes += len(v)
-		case amqp.Table:
-			bytes += weight(v)
-		case []any:
-			bytes += each * len(v)
-		}
-	}
-	return bytes
 }
 
 // batch is a run of messages that are carried out together. Those that aren't refused have

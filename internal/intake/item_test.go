@@ -104,23 +104,66 @@ func TestThePrefetchFollowsTheSize(t *testing.T) {
 	}
 }
 
-// TestLargeMessagesStayWithinTheRoom: those that wait when the intake starts, too. It can't
-// know their size, and RabbitMQ sends as many as the prefetch allows.
+// TestLargeMessagesStayWithinTheRoom: those that wait when the intake starts, and those behind
+// many small ones, which let RabbitMQ send many at once. The messages of an ID keep their order:
+// those that didn't fit come before later ones.
 func TestLargeMessagesStayWithinTheRoom(t *testing.T) {
 	t.Parallel()
+	const room, large, larges, last = 16 << 20, 256 << 10, 200, 10
+	for name, small := range map[string]int{"first": 0, "behind small ones": 3000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t)
+			for i := range small {
+				h.publish(newMessage(fmt.Sprint(i), HeaderIn, "1h"))
+			}
+			for i := range larges {
+				p := newMessage(fmt.Sprint(i), HeaderVerb, Cancel)
+				p.Body = make([]byte, large)
+				h.publish(p)
+			}
+			for i := range last {
+				h.publish(newMessage(fmt.Sprint(i), HeaderIn, "2h"))
+			}
+			check.Until(t, "all to be in the queue", func() bool { return h.waiting(queue) == h.published })
+			h.start()
+			h.settled()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.peak > room || h.peak < copies*large {
+				t.Errorf("%d bytes at once, room for %d", h.peak, room)
+			}
+			all := h.records()
+			for i := range last {
+				if got := all[fmt.Sprint(i)]; got.delay().Round(time.Minute) != 2*time.Hour {
+					t.Errorf("task %d is due in %v", i, got.delay())
+				}
+			}
+			if want := max(small-larges, 0) + last; len(all) != want {
+				t.Errorf("%d tasks are stored, want %d", len(all), want)
+			}
+		})
+	}
+}
+
+// TestAMessageAboveTheRoomIsTakenAlone: it holds up no other one.
+func TestAMessageAboveTheRoomIsTakenAlone(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
-	const messages, size, room = 30, 1 << 20, 16 << 20
-	for i := range messages {
+	const size = 9 << 20 // twice in memory, and there is room for 16 MiB
+	for i := range 30 {
 		p := newMessage(fmt.Sprint(i), HeaderVerb, Cancel)
-		p.Body = make([]byte, size)
+		if i%10 == 5 {
+			p.Body = make([]byte, size)
+		}
 		h.publish(p)
 	}
-	check.Until(t, "all to be in the queue", func() bool { return h.waiting(queue) == messages })
+	check.Until(t, "all to be in the queue", func() bool { return h.waiting(queue) == h.published })
 	h.start()
 	h.settled()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.peak > room || h.peak < copies*size {
-		t.Errorf("%d bytes at once, room for %d", h.peak, room)
+	if least, most := copies*size, copies*size+64<<10; h.peak < least || h.peak > most {
+		t.Errorf("%d bytes at once, want %d to %d", h.peak, least, most)
 	}
 }

@@ -3,6 +3,7 @@ package intake
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -39,13 +40,18 @@ type session struct {
 	unnamed bool // a message without an ID was acked
 
 	mu      sync.Mutex
+	coming  []int // bytes of messages that amqp091-go has; 0: not admitted
 	arrived []*item
-	unacked int
-	bytes   int // of them
+	unacked int  // coming and arrived
+	bytes   int  // of them
+	shut    bool // nothing more is admitted
+	fit     int  // unacked when a message didn't fit
+	full    bool // all that was admitted before that has arrived
 }
 
 // consume takes messages until ctx ends, and then returns nil. It also returns nil if
-// another prefetch suits the messages better. Otherwise the error says why it can't go on.
+// another prefetch suits the messages better, or if one didn't fit into the room. Otherwise
+// the error says why it can't go on.
 func (in *Intake) consume(ctx context.Context, s Settings) error {
 	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
 		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
@@ -56,6 +62,8 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 	if s.Target == "" {
 		one.rules.loops = s.Queue
 	}
+	consumer := "duefleet-intake-" + rand.Text()
+	defer in.cfg.In.Watch(consumer, one.admit)()
 	var deliveries <-chan amqp.Delivery
 	channel, err := in.cfg.In.Channel(ctx, func(ch *amqp.Channel) (err error) {
 		if err := s.Prepare(ch); err != nil {
@@ -65,7 +73,7 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 		if err := ch.Qos(one.prefetch, 0, false); err != nil {
 			return fmt.Errorf("set prefetch: %w", err)
 		}
-		if deliveries, err = ch.Consume(s.Queue, "", false, false, false, false, nil); err != nil {
+		if deliveries, err = ch.Consume(s.Queue, consumer, false, false, false, false, nil); err != nil {
 			return fmt.Errorf("consume from %q: %w", s.Queue, err)
 		}
 		return nil
@@ -99,14 +107,38 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 				return
 			}
 			it := s.rules.read(&d, time.Now())
-			s.in.size.add(it.bytes)
-			s.hold(1, it.bytes)
 			s.mu.Lock()
-			s.arrived = append(s.arrived, it)
+			it.bytes, s.coming = s.coming[0], s.coming[1:]
+			if it.bytes > 0 {
+				s.arrived = append(s.arrived, it)
+			} else {
+				s.full = true
+			}
 			s.mu.Unlock()
 			s.more.Send()
 		}
 	}
+}
+
+// admit counts a message before it is received. It returns false for all after the first that
+// doesn't fit, because messages of an ID keep their order.
+func (s *session) admit(body, properties int) bool {
+	bytes := itemBytes + copies*body + decoded*properties
+	s.in.size.add(bytes)
+	room := s.in.cfg.Room()
+	s.mu.Lock()
+	if !s.shut && s.unacked > 0 && s.bytes+bytes > room {
+		s.shut, s.fit = true, s.unacked
+	}
+	if s.shut {
+		s.coming = append(s.coming, 0)
+		s.mu.Unlock()
+		return false
+	}
+	s.coming = append(s.coming, bytes)
+	s.mu.Unlock()
+	s.hold(1, bytes)
+	return true
 }
 
 // hold counts messages in memory; numbers below 0 are those that left it.
@@ -139,7 +171,11 @@ func (s *session) run(ctx context.Context) error {
 		if err := s.lost(); err != nil {
 			return err
 		}
-		b := s.takeBatch()
+		b, more := s.takeBatch()
+		if len(b) == 0 && !more {
+			s.in.prefetch = min(s.better(), s.fit)
+			return nil
+		}
 		if len(b) == 0 {
 			select {
 			case <-s.more:
@@ -156,19 +192,20 @@ func (s *session) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if want := s.better(); want != s.prefetch {
+		if want := s.better(); want != s.prefetch && more {
 			s.in.prefetch = want
 			return nil
 		}
 	}
 }
 
-// takeBatch returns the next batch; nil if nothing has arrived.
-func (s *session) takeBatch() (b batch) {
+// takeBatch returns the next batch; nil if nothing has arrived. Once more is false, nothing
+// arrives any more.
+func (s *session) takeBatch() (b batch, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, s.arrived = cut(s.arrived)
-	return b
+	return b, !s.full
 }
 
 // better returns the prefetch that suits the messages, which is the session's own if
@@ -272,6 +309,9 @@ func (s *session) lost() error {
 // its order.
 func (s *session) close() {
 	defer close(s.closed)
+	s.mu.Lock()
+	s.shut = true
+	s.mu.Unlock()
 	if s.unnamed { // such a message that comes again would be another task
 		s.sleep(context.Background(), s.acked.Rest())
 	}
