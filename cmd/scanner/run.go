@@ -21,6 +21,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/internal/topicconfig"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 // settings holds the path of the configuration file, "" if --config isn't given.
@@ -135,6 +136,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	build := cli.ReadBuild("scanner")
 	sc := scanner.Config{
 		Settings: cfg, Instance: scanner.Instance(), Version: build.Version, Commit: build.Commit, Log: log,
+		Beat: wake.NewBeat(),
 	}
 	disconnect, err := connectMember(&sc)
 	if err != nil {
@@ -191,6 +193,8 @@ func chooseSource(s *settings, cfg *config.Config, log *slog.Logger, sc *scanner
 		return nil, fmt.Errorf("no topics to serve: name a file with --config, or Consul with DUEFLEET_CONSUL_ADDR")
 	}
 	reload := make(chan struct{})
-	sc.Source, sc.SourceName = config.NewFile(s.path, reload), config.FileSource
+	file := config.NewFile(s.path, reload)
+	file.Beat = sc.Beat
+	sc.Source, sc.SourceName = file, config.FileSource
 	return reload, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 const (
@@ -107,6 +108,8 @@ type HeartbeatConfig struct {
 	// in Pace. Without a Pace it is called with each.
 	Describe func() Member
 	Pace     func() time.Duration
+	// Beat says when in a second heartbeats are sent.
+	Beat wake.Beat
 	// Advice returns what to append to an error from Redis for operators; "" for nothing.
 	Advice func(err string) string
 	Log    *slog.Logger
@@ -150,14 +153,9 @@ func (h *Heartbeat) State() State { return *h.state.Load() }
 // Run sends a heartbeat every second until ctx ends, and then removes the member from the
 // fleet. It does both, so that no heartbeat follows the removal.
 func (h *Heartbeat) Run(ctx context.Context) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
 	for ctx.Err() == nil {
 		h.beat(ctx)
-		select {
-		case <-ctx.Done():
-		case <-ticker.C:
-		}
+		h.cfg.Beat.Wait(ctx, interval)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()

@@ -14,15 +14,24 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
-// filePoll is how often the file is read.
-const filePoll = 250 * time.Millisecond
+const (
+	// filePoll is how often the file is read.
+	filePoll = time.Second
+	// fileSettles is how long it takes to read it again once it has changed.
+	fileSettles = 250 * time.Millisecond
+)
 
 // File is the Source that reads the topics of a config file. It reads the file often. A
 // change counts when two readings in a row had the same content, so that a half-written
 // file is not used. When reload asks for it, one reading is enough.
 type File struct {
+	// Beat says when in a second Watch reads.
+	Beat wake.Beat
+
 	path   string
 	reload <-chan struct{}
 
@@ -44,8 +53,6 @@ func NewFile(path string, reload <-chan struct{}) *File {
 // Watch implements Source. If the file can't be read, or has a mistake anywhere, apply
 // gets one Snapshot with Err. It gets another one when the file or the error changes.
 func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
-	ticker := time.NewTicker(filePoll)
-	defer ticker.Stop()
 	current, applied := f.look(), uint64(0)
 	stable := true
 	for {
@@ -55,12 +62,16 @@ func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
 				apply(s)
 			}
 		}
+		pause := fileSettles
+		if stable {
+			pause = f.Beat.Until(filePoll)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-f.reload:
 			current, stable = f.look(), true
-		case <-ticker.C:
+		case <-time.After(pause):
 			seen := current.state
 			current = f.look()
 			stable = current.state == seen
@@ -75,7 +86,7 @@ func (f *File) Read(ctx context.Context, topic string) (Document, bool, error) {
 		select {
 		case <-ctx.Done():
 			return Document{}, false, fmt.Errorf("read topic %s: %w", topic, ctx.Err())
-		case <-time.After(filePoll):
+		case <-time.After(fileSettles):
 		}
 		seen := current.state
 		current = f.lookTogether()

@@ -141,14 +141,14 @@ func TestFileBeingWrittenIsNotTakenForHalf(t *testing.T) {
 	inFile(t, "topics: {a: {}, b: {}}", func(t *testing.T, path string, f *File, _ chan<- struct{}) {
 		w := watching(t, f)
 		next(t, w)
-		time.Sleep(filePoll / 2) // on the bubble's clock: each part is written between two readings
+		time.Sleep(filePoll - fileSettles/2) // on the bubble's clock: each part is written between two readings
 		for _, part := range []string{"", "topics:\n", "topics:\n  a: {shards: 2}\n",
 			"topics:\n  a: {shards: 2}\n  b: {}\n"} {
 			write(t, path, part)
-			if d, ok, err := f.Read(timeout(t, filePoll/4), "b"); err == nil {
+			if d, ok, err := f.Read(timeout(t, fileSettles/4), "b"); err == nil {
 				t.Errorf("read of a part: got %+v, %v", d, ok)
 			}
-			time.Sleep(filePoll - filePoll/4)
+			time.Sleep(fileSettles - fileSettles/4)
 		}
 		if s := next(t, w); s.Err != nil || len(s.Documents) != 2 || shardsOf(s) != 2 {
 			t.Errorf("got %+v", s)

@@ -16,8 +16,8 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/connect"
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 const (
@@ -59,6 +59,9 @@ type Config struct {
 	// Placement returns what the scanner knows of the placement of a served topic, and
 	// whether the topic was removed from Redis.
 	Placement func(topic string) (p shard.Placement, removed bool)
+
+	// Beat says when in a second Follow works.
+	Beat wake.Beat
 
 	Metrics *Metrics
 	Error   func(operation string) // counts an error
@@ -267,7 +270,7 @@ func (r *Reloader) Follow(ctx context.Context) {
 			}
 		}
 		r.reap(ctx)
-		retry.Sleep(ctx, followInterval)
+		r.cfg.Beat.Wait(ctx, followInterval)
 	}
 }
 

@@ -62,6 +62,9 @@ type Config struct {
 	// to 10s.
 	Heartbeat time.Duration
 
+	// Beat says when in a second the connection is looked after.
+	Beat wake.Beat
+
 	pace pace
 }
 
@@ -266,7 +269,7 @@ func (c *Connection) serve(ctx context.Context, conn *conn) error {
 	var probed chan struct{} // nil: no probe is under way
 	routes := conn.routes
 	c.set(conn, false, unanswered)
-	tick := time.NewTicker(watchTick)
+	tick := time.NewTimer(c.cfg.Beat.Until(watchTick))
 	defer tick.Stop()
 	began, last := time.Now(), time.Now()
 	for {
@@ -297,6 +300,7 @@ func (c *Connection) serve(ctx context.Context, conn *conn) error {
 			c.answered(conn)
 		case <-tick.C:
 			conn.tidy()
+			tick.Reset(c.cfg.Beat.Until(watchTick))
 		}
 		now := time.Now()
 		if now.Sub(last) > c.cfg.pace.stall {

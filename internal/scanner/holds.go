@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/registry"
-	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 const (
@@ -21,6 +21,7 @@ const (
 // knows.
 type holds struct {
 	store *shard.Store
+	beat  wake.Beat
 	known atomic.Pointer[map[string]registry.Hold] // those in force, by topic; nil: none so far
 	tell  func(context.Context)                    // tells the topics that known is new
 }
@@ -29,7 +30,7 @@ type holds struct {
 func (k *holds) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		k.read(ctx)
-		retry.Sleep(ctx, holdInterval)
+		k.beat.Wait(ctx, holdInterval)
 	}
 }
 

@@ -59,6 +59,8 @@ type Config struct {
 	// Moving is Store with longer timeouts, for moving tasks: on a slow network, large
 	// tasks take longer than other answers. Defaults to Store.
 	Moving *shard.Store
+	// Beat says when in a second the chores of this process run.
+	Beat wake.Beat
 	// Instance names this member in the fleet; it must be unique.
 	Instance string
 	// Version of the program, and the commit it was built from; "" means unknown.
@@ -154,13 +156,13 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, Log: cfg.Log,
-		Advice: adviceOnRedis, Pace: s.notePace,
+		Advice: adviceOnRedis, Pace: s.notePace, Beat: cfg.Beat,
 	})
 	s.listener, s.convoy = s.store.NewListener(), s.store.NewConvoy()
-	s.holds = &holds{store: s.store, tell: s.holdTopics}
+	s.holds = &holds{store: s.store, beat: cfg.Beat, tell: s.holdTopics}
 	s.durability = &selfcheck.Durability{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
 	s.clock = &selfcheck.Clock{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
-	s.sleepers = &sleepers{store: s.store, live: s.live, every: netInterval,
+	s.sleepers = &sleepers{store: s.store, beat: cfg.Beat, live: s.live, every: netInterval,
 		reads: stablePace, known: wake.NewSignal(), log: cfg.Log}
 	s.groups = &groups{log: cfg.Log, every: groupsInterval}
 	s.sleepers.topics, s.groups.topics = s.all, s.all
@@ -168,7 +170,7 @@ func New(cfg Config) (*Scanner, error) {
 		Log: cfg.Log}
 	reload := documents.Config{Source: cfg.Source, SourceName: cfg.SourceName, Store: s.store, Instance: cfg.Instance,
 		Fleet: s.members, Live: s.live, Serve: s.serve, Retire: s.retire, Placement: s.placement,
-		Metrics: s.metrics.documents, Error: s.metrics.errors.Count, Log: cfg.Log}
+		Beat: cfg.Beat, Metrics: s.metrics.documents, Error: s.metrics.errors.Count, Log: cfg.Log}
 	if cfg.Register != nil {
 		s.identity.Kept, reload.Register = cfg.Register, cfg.Register
 	}
@@ -186,7 +188,7 @@ func (s *Scanner) connect() (err error) {
 	}
 	c := forward.Config{
 		Latest: func() ([]string, *tls.Config) { return urls(), secure() }, URLs: s.cfg.Settings.RabbitMQ.URLs,
-		TLS: secure(), Log: s.cfg.Log, Name: "duefleet " + s.cfg.Instance,
+		TLS: secure(), Log: s.cfg.Log, Name: "duefleet " + s.cfg.Instance, Beat: s.cfg.Beat,
 		Advice: func(text string) string { return connect.Advice("rabbitmq", text) },
 	}
 	if s.connection, err = forward.New(c); err != nil {

@@ -19,7 +19,7 @@ import (
 const (
 	// sleepInterval is how often the sleepers look for topics that fall asleep or wake.
 	sleepInterval = time.Second
-	// startInterval is the least time between two looks.
+	// startInterval is how soon they look for topics that have just started.
 	startInterval = 20 * time.Millisecond
 	// startAwake is how many topics of a scanner start awake. They poll at once, which shows
 	// rights that are missing in Redis. The others start asleep, so that a scanner with many
@@ -75,6 +75,7 @@ type sleep struct {
 // sleepers puts topics to sleep and wakes them.
 type sleepers struct {
 	store  *shard.Store
+	beat   wake.Beat
 	topics func() []*served
 	live   func() int
 	every  time.Duration // netInterval, except in tests
@@ -95,11 +96,11 @@ func (k *sleepers) now() int64 {
 func (k *sleepers) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		k.pass(ctx)
-		retry.Sleep(ctx, startInterval) // topics that start together are looked at together
 		select {
 		case <-ctx.Done():
 		case <-k.known:
-		case <-time.After(sleepInterval - startInterval):
+			retry.Sleep(ctx, startInterval) // topics that start together are looked at together
+		case <-time.After(k.beat.Until(sleepInterval)):
 		}
 	}
 }
@@ -112,7 +113,7 @@ func (k *sleepers) wake(ctx context.Context) {
 		for _, v := range k.topics() {
 			v.topic.wakeIfDue(millis)
 		}
-		retry.Sleep(ctx, sleepInterval)
+		k.beat.Wait(ctx, sleepInterval)
 	}
 }
 

@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/wake"
 )
 
 const (
-	// wakePause is how often a Listener tries to listen to the channels that it lost.
+	// wakePause is how long a Listener waits before it tries again to listen to channels that
+	// it lost.
 	wakePause = 300 * time.Millisecond
 	// wakeSilence is how long a connection may be silent before it is pinged.
 	wakeSilence = 5 * time.Second
@@ -36,8 +39,9 @@ type Hearing struct {
 // Messages are lost while a connection is down. A worker that waits for the next due time
 // notices at the end of its tick. It is safe for concurrent use.
 type Listener struct {
-	store *Store
-	added chan struct{} // room for one: a channel was added
+	store  *Store
+	added  wake.Signal // a channel was added
+	failed wake.Signal // a channel was lost
 
 	mu       sync.Mutex
 	channels map[string]*wakeChannel // by name
@@ -79,7 +83,7 @@ type wakeNode struct {
 
 // NewListener returns a Listener. It listens while Run runs.
 func (s *Store) NewListener() *Listener {
-	return &Listener{store: s, added: make(chan struct{}, 1), channels: map[string]*wakeChannel{},
+	return &Listener{store: s, added: wake.NewSignal(), failed: wake.NewSignal(), channels: map[string]*wakeChannel{},
 		topics: map[string]*Listening{}, lost: map[string]*wakeChannel{}, nodes: map[string]*wakeNode{}}
 }
 
@@ -114,10 +118,7 @@ func (o *Listening) Shards(n int) {
 		l.channels[c.name], l.lost[c.name] = c, c
 	}
 	o.leave(n + 1)
-	select {
-	case l.added <- struct{}{}:
-	default:
-	}
+	l.added.Send()
 }
 
 // Close ends listening to the topic.
@@ -156,22 +157,42 @@ func (o *Listening) Heard() (renewals uint64, all bool) {
 func (l *Listener) Run(ctx context.Context) {
 	var connections sync.WaitGroup
 	defer connections.Wait()
-	ticker := time.NewTicker(wakePause)
-	defer ticker.Stop()
 	for ctx.Err() == nil {
-		if err := l.store.server.Find(ctx); err != nil {
+		err := l.store.server.Find(ctx)
+		if err != nil {
 			l.tell(err, nil)
 		} else {
 			for _, n := range l.assign(ctx) {
 				connections.Go(func() { l.serve(ctx, n) })
 			}
 		}
+		l.rest(ctx, err != nil)
+	}
+}
+
+// rest waits until a channel is added, or for a pause once one is lost or again is true.
+func (l *Listener) rest(ctx context.Context, again bool) {
+	var paused <-chan time.Time
+	for {
+		if paused == nil && (again || l.lacks()) {
+			paused = time.After(wakePause)
+		}
 		select {
+		case <-l.failed:
+			continue
 		case <-ctx.Done():
 		case <-l.added:
-		case <-ticker.C:
+		case <-paused:
 		}
+		return
 	}
+}
+
+// lacks reports whether there is a channel that no node is asked for.
+func (l *Listener) lacks() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lost) > 0
 }
 
 // assign gives each lost channel to the node that holds its slot now. It returns the nodes
@@ -260,6 +281,7 @@ func (l *Listener) lose(c *wakeChannel) {
 		c.of.subscribed--
 	}
 	c.subscribed, c.node, l.lost[c.name] = false, nil, c
+	l.failed.Send()
 }
 
 // receive passes messages on until the connection is lost.
