@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/problem"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
 )
@@ -155,7 +156,7 @@ func (h *Heartbeat) State() State { return *h.state.Load() }
 func (h *Heartbeat) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		h.beat(ctx)
-		h.cfg.Beat.Wait(ctx, interval)
+		retry.Sleep(ctx, h.cfg.Beat.Until(interval))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()

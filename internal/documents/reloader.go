@@ -16,6 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/connect"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
 )
@@ -270,7 +271,7 @@ func (r *Reloader) Follow(ctx context.Context) {
 			}
 		}
 		r.reap(ctx)
-		r.cfg.Beat.Wait(ctx, followInterval)
+		retry.Sleep(ctx, r.cfg.Beat.Until(followInterval))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/registry"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/wake"
 )
@@ -30,7 +31,7 @@ type holds struct {
 func (k *holds) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		k.read(ctx)
-		k.beat.Wait(ctx, holdInterval)
+		retry.Sleep(ctx, k.beat.Until(holdInterval))
 	}
 }
 

@@ -113,7 +113,7 @@ func (k *sleepers) wake(ctx context.Context) {
 		for _, v := range k.topics() {
 			v.topic.wakeIfDue(millis)
 		}
-		k.beat.Wait(ctx, sleepInterval)
+		retry.Sleep(ctx, k.beat.Until(sleepInterval))
 	}
 }
 

@@ -1,7 +1,6 @@
 package wake
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -19,16 +18,4 @@ func NewBeat() Beat { return Beat(rand.N(time.Second)) } //nolint:gosec // jitte
 // and at most every.
 func (b Beat) Until(every time.Duration) time.Duration {
 	return every - time.Duration((time.Now().UnixNano()-int64(b))%int64(every))
-}
-
-// Wait waits for that moment, or until ctx ends. It returns false if ctx ended first.
-func (b Beat) Wait(ctx context.Context, every time.Duration) bool {
-	timer := time.NewTimer(b.Until(every))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -19,11 +19,16 @@ func TestChoresRunTogether(t *testing.T) {
 		runs := make(chan time.Duration)
 		for _, lasts := range []time.Duration{0, 10 * time.Millisecond, 999 * time.Millisecond, 1500 * time.Millisecond} {
 			go func() {
-				for beat.Wait(ctx, time.Second) {
+				for {
+					select {
+					case <-ctx.Done():
+						runs <- 0
+						return
+					case <-time.After(beat.Until(time.Second)):
+					}
 					runs <- time.Since(began)
-					time.Sleep(lasts)
+					<-time.After(lasts)
 				}
-				runs <- 0
 			}()
 		}
 		counts := map[time.Duration]int{}
