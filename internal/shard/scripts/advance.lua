@@ -14,9 +14,13 @@ for i = 1, #ARGV, 4 do
   whole('next', ARGV[i + 2])
   either('delivered', ARGV[i + 3], '0', '1')
 end
-may(KEYS[1], 'ZSCORE', 'ZADD', 'ZREM')
-may(KEYS[2], 'HGET', 'HSET', 'HDEL')
-may(KEYS[3], 'SPUBLISH')
+may('ZSCORE', KEYS[1], '')
+may('ZADD', KEYS[1], '', '')
+may('ZREM', KEYS[1], '')
+may('HGET', KEYS[2], '')
+may('HSET', KEYS[2], '', '')
+may('HDEL', KEYS[2], '')
+may('SPUBLISH', KEYS[3], '')
 local settled, first = 0, math.huge
 local kept, nowhere = left_of(KEYS[4])
 local head = earliest(KEYS[1])

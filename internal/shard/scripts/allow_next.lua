@@ -17,7 +17,12 @@ whole('scheduled', scheduled)
 if ARGV[3] ~= '' then whole('next', ARGV[3]) end
 local start = chain_start_of(due, scheduled)
 if superseded(scheduled, start) then return {'over'} end
-may(history, 'HSET', 'PTTL', 'PEXPIRE', 'HLEN', 'HGETALL', 'HDEL')
+may('HSET', history, '', '')
+may('PTTL', history)
+may('PEXPIRE', history, '')
+may('HLEN', history)
+may('HGETALL', history)
+may('HDEL', history, '')
 if ARGV[3] == '' then
   prune(window, window)
   return {'ok', 0}

@@ -14,7 +14,7 @@ sized('nonce', ARGV[3], 1)
 local there = redis.call('HMGET', KEYS[1], 'value', 'nonce')
 local value, nonce = there[1] or '', there[2]
 if value == ARGV[1] then
-  may(KEYS[2], 'SPUBLISH')
+  may('SPUBLISH', KEYS[2], '')
   redis.call('HSET', KEYS[1], 'value', ARGV[2], 'nonce', ARGV[3], 'since', now)
   redis.call('SPUBLISH', KEYS[2], ARGV[2])
   return {1, ARGV[2]}

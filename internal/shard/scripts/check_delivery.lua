@@ -19,7 +19,9 @@ if ARGV[3] == '1' and done and done ~= '0' then return 'done' end
 local start = chain_start_of(due, ARGV[2])
 if superseded(ARGV[2], start ~= tonumber(due) and start) then return 'over' end
 if ARGV[3] == '1' then
-  may(history, 'HSET', 'PTTL', 'PEXPIRE')
+  may('HSET', history, '', '')
+  may('PTTL', history)
+  may('PEXPIRE', history, '')
   redis.call('HSETNX', history, due, 0)
   raise('newest', start)
   keep(window)

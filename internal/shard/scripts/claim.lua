@@ -20,7 +20,7 @@
 -- Executed twice: the same request answers with what is left of its batch, also
 --       when it is late.
 expect(4, 7)
-local request, limit = ARGV[1], whole('limit', ARGV[2], 0, MOST_TASKS)
+local request, limit = ARGV[1], whole('limit', ARGV[2], 0, 1000)
 local lease, budget = whole('lease', ARGV[3], 1), whole('budget', ARGV[4], 1)
 local not_after, stay, grace = whole('not_after', ARGV[5]), whole('stay', ARGV[6]), whole('grace', ARGV[7])
 sized('request', request, 1, 64)
@@ -45,10 +45,13 @@ end
 if last and (tonumber(last) or 0) > (tonumber(request) or math.huge) then return {'older', last} end
 if now > not_after then return {'late', now} end
 
-may(due, 'ZADD', 'ZRANGEBYSCORE', 'ZREVRANGEBYSCORE')
-may(tasks, 'HMGET', 'HSET')
-may(KEYS[3], 'HSET')
-may(KEYS[4], 'SET')
+may('ZADD', due, '', '')
+may('ZRANGEBYSCORE', due, '', '')
+may('ZREVRANGEBYSCORE', due, '', '')
+may('HMGET', tasks, '')
+may('HSET', tasks, '', '')
+may('HSET', KEYS[3], '', '')
+may('SET', KEYS[4], '')
 local seen = redis.call('HMGET', KEYS[3], 'claims', 'primary')
 local number = seen[1] or 0
 local primary_until, primary = string.match(seen[2] or '', '^(%d+) (.*)$')

@@ -12,10 +12,11 @@ local placement, purge = ARGV[1], ARGV[2]
 expect(5, 2)
 either('purge', purge, '0', '1')
 if not string.find(placement, ' removed$') then refuse('placement of a removed topic', placement) end
-may(KEYS[1], 'ZCARD', 'UNLINK')
-may(KEYS[2], 'UNLINK')
-may(KEYS[4], 'UNLINK')
-may(KEYS[5], 'UNLINK')
+may('ZCARD', KEYS[1])
+may('UNLINK', KEYS[1])
+may('UNLINK', KEYS[2])
+may('UNLINK', KEYS[4])
+may('UNLINK', KEYS[5])
 local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 local tasks = redis.call('ZCARD', KEYS[1])

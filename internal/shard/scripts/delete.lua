@@ -19,9 +19,10 @@ either('event', ARGV[5], '0', '1')
 sized('group', ARGV[6], 0, 255)
 local group = ARGV[6] ~= '' and ARGV[6]
 if now > whole('not_after', ARGV[2]) then return {'late', now} end
-may(KEYS[1], 'ZREM')
-may(KEYS[2], 'HGET', 'HDEL')
-may(KEYS[4], 'SADD')
+may('ZREM', KEYS[1], '')
+may('HGET', KEYS[2], '')
+may('HDEL', KEYS[2], '')
+may('SADD', KEYS[4], '')
 local other = other_term(KEYS[3], ARGV[4])
 if other then return other end
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])

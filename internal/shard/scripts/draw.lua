@@ -16,7 +16,8 @@
 expect(3 + whole('looks', ARGV[4], 0, 4096), 4)
 local tickets, stay = whole('tickets', ARGV[1], 1, 4096), whole('stay', ARGV[3], 1, 3600000)
 sized('instance', ARGV[2], 1, 255)
-may(KEYS[3], 'GET', 'SET')
+may('GET', KEYS[3])
+may('SET', KEYS[3], '')
 local placement, before = redis.call('HGET', KEYS[2], 'value'), redis.call('GET', KEYS[3])
 local answer, lasts = {0, placement, now_us}, stay
 if #KEYS > 3 then

@@ -15,9 +15,15 @@ local due, tasks = KEYS[1], KEYS[2]
 expect(5, 5, 1)
 local request, lease, soon = ARGV[2], whole('lease', ARGV[3], 1), whole('soon', ARGV[4])
 local budget = whole('budget', ARGV[5], 1)
-may(due, 'ZRANGEBYSCORE', 'ZCOUNT', 'ZMSCORE', 'ZREM', 'ZADD')
-may(tasks, 'HGET', 'HSET')
-may(KEYS[5], 'GET', 'SET')
+may('ZRANGEBYSCORE', due, '', '')
+may('ZCOUNT', due, '', '')
+may('ZMSCORE', due, '')
+may('ZREM', due, '')
+may('ZADD', due, '', '')
+may('HGET', tasks, '')
+may('HSET', tasks, '', '')
+may('GET', KEYS[5])
+may('SET', KEYS[5], '')
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 

@@ -7,7 +7,7 @@
 --       false}; {"moved", placement}.
 -- Executed twice: the same.
 expect(3, 1, 1)
-may(KEYS[1], 'HGET')
+may('HGET', KEYS[1], '')
 local moved = fenced(KEYS[2], KEYS[3], ARGV[1])
 if moved then return moved end
 redis.call('HSET', KEYS[2], 'shown', ARGV[1]) -- a write, so that WAIT covers it

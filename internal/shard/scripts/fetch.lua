@@ -13,8 +13,8 @@
 -- Executed twice: the same reply; nothing is written.
 expect(3, 3, 1)
 local bytes, wanted = whole('bytes', ARGV[2], 1), whole('part', ARGV[3], 0, 2)
-may(KEYS[1], 'ZSCORE')
-may(KEYS[2], 'HGET')
+may('ZSCORE', KEYS[1], '')
+may('HGET', KEYS[2], '')
 if ARGV[1] ~= '' then
   placed(ARGV[1])
   local seen = redis.call('HGET', KEYS[3], 'placement')

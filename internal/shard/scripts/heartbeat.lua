@@ -10,7 +10,9 @@
 expect(1, 3)
 sized('instance', ARGV[1], 1)
 local alive, gone = now - whole('alive', ARGV[2]), now - whole('forget', ARGV[3])
-may(KEYS[1], 'ZRANGEBYSCORE', 'ZREMRANGEBYSCORE', 'ZCOUNT')
+may('ZRANGEBYSCORE', KEYS[1], '', '')
+may('ZREMRANGEBYSCORE', KEYS[1], '', '')
+may('ZCOUNT', KEYS[1], '', '')
 for _, instance in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', now), '+inf')) do
   redis.call('ZADD', KEYS[1], now, instance)
 end

@@ -18,11 +18,14 @@ local ids = {}
 for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local late = now >= whole('deadline', ARGV[2])
 if late and redis.call('HGET', KEYS[3], 'placement') ~= ARGV[1] then return {'late', now} end
-may(KEYS[1], 'ZMSCORE', 'ZRANGEBYSCORE', 'ZADD')
-may(KEYS[2], 'HSET')
-may(KEYS[3], 'HINCRBY')
-may(KEYS[4], 'SMISMEMBER', 'SADD')
-may(KEYS[5], 'SPUBLISH')
+may('ZMSCORE', KEYS[1], '')
+may('ZRANGEBYSCORE', KEYS[1], '', '')
+may('ZADD', KEYS[1], '', '')
+may('HSET', KEYS[2], '', '')
+may('HINCRBY', KEYS[3], '', '')
+may('SMISMEMBER', KEYS[4], '')
+may('SADD', KEYS[4], '')
+may('SPUBLISH', KEYS[5], '')
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 if #ids == 0 then return {'ok', 0} end

@@ -7,8 +7,9 @@
 -- the two (see lib_history). history_kept is how long the shard keeps events (see lib_events).
 local last_cancel, history_kept = 0, nil
 local function fenced(fence, handled, placement)
-  may(fence, 'HSET', 'HDEL')
-  may(handled, 'UNLINK')
+  may('HSET', fence, '', '')
+  may('HDEL', fence, '')
+  may('UNLINK', handled)
   local known = redis.call('HMGET', fence, 'placement', 'cancelled', 'history')
   local seen = known[1]
   last_cancel, history_kept = tonumber(known[2] or 0), known[3]

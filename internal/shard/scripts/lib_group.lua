@@ -15,10 +15,9 @@ local function member_of(record)
   return string.sub(record, at + 1, at + 8) .. string.sub(record, at + 10, at + 9 + n)
 end
 
--- last_put returns the ms after which a body must not be stored any more. The topic's index
--- may have lost its entry by then.
-local GROUP_PATIENCE = 300000
+-- last_put returns the ms after which a body must not be stored any more, 5 min after its
+-- mark. The topic's index may have lost its entry by then.
 local function last_put(body)
   if string.byte(body) ~= 4 or #body < 10 then return math.huge end
-  return struct.unpack('>I4', body, 2) * 1000 + GROUP_PATIENCE
+  return struct.unpack('>I4', body, 2) * 1000 + 300000
 end

@@ -39,10 +39,13 @@ local function move(each, change)
   -- refusal comes before the first write.
   local function refusal()
     if now > not_after then return {'late', now} end
-    may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD', 'ZSCORE')
-    may(KEYS[2], 'HSET')
-    may(KEYS[4], 'SISMEMBER', 'SADD')
-    may(KEYS[5], 'SPUBLISH')
+    may('ZRANGEBYSCORE', KEYS[1], '', '')
+    may('ZADD', KEYS[1], '', '')
+    may('ZSCORE', KEYS[1], '')
+    may('HSET', KEYS[2], '', '')
+    may('SISMEMBER', KEYS[4], '')
+    may('SADD', KEYS[4], '')
+    may('SPUBLISH', KEYS[5], '')
     return other_term(KEYS[3], ARGV[4]) or fenced(KEYS[3], KEYS[4], ARGV[1])
   end
 

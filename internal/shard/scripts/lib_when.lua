@@ -3,7 +3,7 @@
 -- the caller's text if possible, which spares Redis from formatting a Lua number.
 local function due_of(when)
   local ms, first = tonumber(when), string.byte(when)
-  if not ms or ms % 1 ~= 0 or ms > MOST_MS or ms < -MOST_MS then refuse('when', when) end
+  if not ms or ms % 1 ~= 0 or ms >= 2 ^ 48 or ms <= -2 ^ 48 then refuse('when', when) end
   local relative = first == 43 -- "+"
   if relative then ms = now + ms end
   if ms <= now then return now, now end

@@ -24,10 +24,13 @@ local from, last, prefix = ARGV[1], ARGV[4], ARGV[5]
 if not tonumber(from) then refuse('from', from) end
 if not tonumber(ARGV[2]) then refuse('to', ARGV[2]) end
 either('begun', ARGV[3], '0', '1')
-local most, tasks, bytes = whole('most', ARGV[6], 1, MOST_TASKS), whole('tasks', ARGV[7], 1, MOST_TASKS), whole('bytes', ARGV[8], 1)
+local most, tasks, bytes = whole('most', ARGV[6], 1, 1000), whole('tasks', ARGV[7], 1, 1000), whole('bytes', ARGV[8], 1)
 local wanted = whole('part', ARGV[9], 0, 2)
-may(KEYS[1], 'ZSCORE', 'ZRANK', 'ZCOUNT', 'ZRANGE')
-may(KEYS[2], 'HGET')
+may('ZSCORE', KEYS[1], '')
+may('ZRANK', KEYS[1], '')
+may('ZCOUNT', KEYS[1], '', '')
+may('ZRANGE', KEYS[1], '', '')
+may('HGET', KEYS[2], '')
 
 -- before compares IDs as Redis does; Lua's < depends on the locale.
 local function before(one, other)

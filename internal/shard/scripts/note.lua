@@ -7,10 +7,13 @@
 -- Returns how many were noted: all of them.
 -- Executed twice: noted once.
 if #KEYS == 0 or #ARGV ~= #KEYS + 1 then refuse('a time for each key', #ARGV - 1) end
-if #KEYS > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', #KEYS) end
+if #KEYS > 1000 then refuse('at most 1000 tasks', #KEYS) end
 local kept, times = whole('keep', ARGV[1], 1), {}
 for i = 1, #KEYS do times[i] = whole('at', ARGV[i + 1]) end
-for i = 1, #KEYS do may(KEYS[i], 'PTTL', 'PEXPIRE') end
+for i = 1, #KEYS do
+  may('PTTL', KEYS[i])
+  may('PEXPIRE', KEYS[i], '')
+end
 for i = 1, #KEYS do
   history = KEYS[i]
   raise('cancelled', times[i])

@@ -6,8 +6,9 @@
 -- Returns how many were parked and are gone.
 -- Executed twice: the second time finds none of them.
 expect(3, 0, 1)
-may(KEYS[1], 'ZSCORE', 'ZREM')
-may(KEYS[2], 'HDEL')
+may('ZSCORE', KEYS[1], '')
+may('ZREM', KEYS[1], '')
+may('HDEL', KEYS[2], '')
 local purged = {}
 for _, id in ipairs(ARGV) do
   if redis.call('ZSCORE', KEYS[1], id) == 'inf' then

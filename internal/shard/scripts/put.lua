@@ -1,5 +1,5 @@
 #!lua
--- uses: args rights clock events fence term when out wake group
+-- uses: args rights clock events fence term when out group
 -- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("", "absent", "present", or
@@ -24,8 +24,10 @@ local not_after, moving, cancelled = whole('not_after', ARGV[3]), ARGV[5] == '1'
 sized('op', op, 6, 6)
 if not present then either('mode', mode, '', 'absent') end
 either('moving', ARGV[5], '0', '1')
--- the checks are inlined: a call for each task costs too much
-local ids, dues, scores_of, formats, n = {}, {}, {}, {}, 0
+-- The checks are inlined: a call for each task costs too much. The tables have room for one
+-- task, because a table that grows from nothing costs 500 instructions.
+local ids, dues, scores_of, formats, n = {nil}, {nil}, {nil}, {nil}, 0
+local soonest, soonest_score = math.huge, nil
 for i = 8, #ARGV, 3 do
   local id = ARGV[i]
   if id == '' or #id > 255 then sized('id', id, 1, 255) end
@@ -36,10 +38,11 @@ for i = 8, #ARGV, 3 do
   if first == 4 then not_after = math.min(not_after, last_put(ARGV[i + 2])) end
   ids[n] = id
   dues[n], scores_of[n] = due_of(ARGV[i + 1])
+  if dues[n] < soonest then soonest, soonest_score = dues[n], scores_of[n] end
 end
 local stored = redis.call('HMGET', KEYS[2], unpack(ids))
 
-local answer, same = {'ok'}, 0
+local answer, same = {'ok', nil}, 0
 for i = 1, n do
   local record = stored[i]
   if record and string.sub(record, 14, 19) == op then
@@ -49,18 +52,21 @@ for i = 1, n do
 end
 if same == n then return answer end
 if now > not_after then return {'late', now} end
-local head = earliest(KEYS[1]) -- a read, so before the first write
-may(KEYS[1], 'ZADD', 'ZSCORE')
-may(KEYS[2], 'HSET')
-may(KEYS[4], 'SADD')
-if mode == 'old' then may(KEYS[4], 'SISMEMBER') end
-may(KEYS[5], 'SPUBLISH')
+-- The scanners know of what is due before these; a read, so before the first write.
+local sooner = redis.call('ZRANGEBYSCORE', KEYS[1], '0', soonest_score, 'LIMIT', '0', '1')[1]
+may('ZADD', KEYS[1], '', '')
+may('ZSCORE', KEYS[1], '')
+may('HSET', KEYS[2], '', '')
+may('SADD', KEYS[4], '')
+if mode == 'old' then may('SISMEMBER', KEYS[4], '') end
+may('SPUBLISH', KEYS[5], '')
 local other = other_term(KEYS[3], ARGV[6])
 if other then return other end
 local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
-local scores, records, first, fresh, written, due_at, left = {}, {}, math.huge, {}, {}, {}, {}
+local scores, records, fresh, left = {nil, nil}, {nil, nil}, {}, {}
+local named, written, due_at = moving or history_kept, {}, {}
 local scheduled, at = struct.pack('>I6', math.max(now, last_cancel, cancelled)) .. op, 0
 for i = 1, n do
   local id = ids[i]
@@ -79,11 +85,10 @@ for i = 1, n do
     local member = stored[i] and member_of(stored[i])
     if member then left[#left + 1], left[#left + 2] = i, member end
     if absent then fresh[id] = true end
-    if due < first then first = due end
     scores[at + 1], scores[at + 2] = scores_of[i], id
     records[at + 1], records[at + 2] = id, struct.pack('>BI6', formats[i], due) .. scheduled .. ARGV[7 + 3 * i]
     at = at + 2
-    written[at / 2], due_at[at / 2] = id, due
+    if named then written[at / 2], due_at[at / 2] = id, due end
   end
 end
 if at == 0 then return answer end
@@ -91,7 +96,7 @@ if at == 0 then return answer end
 redis.call('HSET', KEYS[2], unpack(records))
 redis.call('ZADD', KEYS[1], unpack(scores))
 if moving then redis.call('SADD', KEYS[4], unpack(written)) end
-add_events(KEYS[3], history_kept, 's', written, due_at)
-if first < head then redis.call('SPUBLISH', KEYS[5], first) end
+if history_kept then add_events(KEYS[3], history_kept, 's', written, due_at) end
+if not sooner then redis.call('SPUBLISH', KEYS[5], soonest) end
 for i = 1, #left do answer[n + 1 + i] = left[i] end
 return answer

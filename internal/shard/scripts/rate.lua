@@ -11,7 +11,7 @@
 -- Executed twice: a lost grant is made up for within the burst.
 expect(1, 3)
 local interval = 1000000 / whole('rate', ARGV[1], 1)
-local want, burst = whole('want', ARGV[2], -MOST_MS), whole('burst', ARGV[3])
+local want, burst = whole('want', ARGV[2], 1 - 2 ^ 48), whole('burst', ARGV[3])
 local at = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now_us)
 if want > 0 then at = math.min(at, now_us + burst + interval) end
 local room = math.floor((now_us + burst - at) / interval)

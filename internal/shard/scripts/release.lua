@@ -18,11 +18,13 @@ for i = 1, #ARGV, 6 do
   if ARGV[i + 2] ~= 'park' and ARGV[i + 2] ~= 'back' then whole('delay', ARGV[i + 2]) end
   either('attempts', ARGV[i + 3], '0', '1')
   either('redelivered', ARGV[i + 4], '0', '1')
-  sized('reason', ARGV[i + 5], 0, MOST_REASON)
+  sized('reason', ARGV[i + 5], 0, 65520)
 end
-may(KEYS[1], 'ZSCORE', 'ZADD')
-may(KEYS[2], 'HGET', 'HSET')
-may(KEYS[3], 'SPUBLISH')
+may('ZSCORE', KEYS[1], '')
+may('ZADD', KEYS[1], '', '')
+may('HGET', KEYS[2], '')
+may('HSET', KEYS[2], '', '')
+may('SPUBLISH', KEYS[3], '')
 local released, first, kept = 0, math.huge, history_of(KEYS[4])
 local head = earliest(KEYS[1])
 for i = 1, #ARGV, 6 do

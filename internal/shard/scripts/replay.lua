@@ -6,9 +6,11 @@
 -- Returns how many were parked and are due now. Records that can't be read stay parked.
 -- Executed twice: the second time finds none of them parked.
 expect(4, 0, 1)
-may(KEYS[1], 'ZSCORE', 'ZADD')
-may(KEYS[2], 'HGET', 'HSET')
-may(KEYS[3], 'SPUBLISH')
+may('ZSCORE', KEYS[1], '')
+may('ZADD', KEYS[1], '', '')
+may('HGET', KEYS[2], '')
+may('HSET', KEYS[2], '', '')
+may('SPUBLISH', KEYS[3], '')
 local replayed = {}
 local head = earliest(KEYS[1])
 for _, id in ipairs(ARGV) do

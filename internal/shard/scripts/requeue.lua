@@ -20,17 +20,19 @@ local next = ARGV[7] ~= 'park' and whole('next', ARGV[7])
 sized('op', op, 6, 6)
 sized('id', id, 1, 255)
 either('moving', ARGV[10], '0', '1')
-sized('reason', ARGV[11], 0, MOST_REASON)
+sized('reason', ARGV[11], 0, 65520)
 if ARGV[12] ~= '' then sized('replace', ARGV[12], 6, 6) end
 either('since', ARGV[13], '0', '1')
 sized('body', ARGV[14], 1)
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then return {'ok'} end
 if now > math.min(not_after, last_put(ARGV[14])) then return {'late', now} end
-may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
-may(KEYS[2], 'HSET')
-may(KEYS[4], 'SISMEMBER', 'SADD')
-may(KEYS[5], 'SPUBLISH')
+may('ZRANGEBYSCORE', KEYS[1], '', '')
+may('ZADD', KEYS[1], '', '')
+may('HSET', KEYS[2], '', '')
+may('SISMEMBER', KEYS[4], '')
+may('SADD', KEYS[4], '')
+may('SPUBLISH', KEYS[5], '')
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 -- a task that was here is newer than the old shard's copy, whatever the due of that:

@@ -18,7 +18,7 @@ for i = 3, 4 do
 end
 either('dirty', ARGV[5], '0', '1')
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-may(KEYS[1], 'HMGET')
+may('HMGET', KEYS[1], '')
 local moved = fenced(KEYS[1], KEYS[2], ARGV[1])
 if moved then return moved end
 local at = redis.call('HMGET', KEYS[1], 'pass', 'cursor', 'dirty')

@@ -20,7 +20,7 @@ while at < #ARGV do
   at = at + 2 + count
 end
 if at ~= #ARGV + 1 then refuse('number of arguments', #ARGV) end
-if n > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', n) end
+if n > 1000 then refuse('at most 1000 tasks', n) end
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local held = {}
 for i = 1, n do
@@ -29,7 +29,7 @@ for i = 1, n do
   if score and (score == token or tonumber(score) == tonumber(token)) then held[#held + 1] = ids[i] end
 end
 if #held == 0 then return {0, 0} end
-may(KEYS[2], 'HDEL')
+may('HDEL', KEYS[2], '')
 redis.call('ZREM', KEYS[1], unpack(held))
 redis.call('HDEL', KEYS[2], unpack(held))
 local kept, nowhere = left_of(KEYS[3])
