@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -129,7 +128,7 @@ func (b *broker) examineIntakeRights(ctx context.Context, r *report, name string
 		{t.Intake.Refused(), "refused messages to exchange " + t.Intake.Refused()},
 		{"", "answers to AMQP's default exchange"},
 	} {
-		err := b.ask(ctx, func(ch *amqp.Channel) error { return tryPublish(ch, to.exchange, nil) })
+		err := b.tryPublish(ctx, to.exchange, nil)
 		if why := unanswered(ctx, err); why != "" {
 			r.unchecked(check, "%s", why)
 			return
@@ -146,24 +145,6 @@ func (b *broker) examineIntakeRights(ctx context.Context, r *report, name string
 		"docs/deploy.md",
 		b.uri.Username, t.Intake.Refused(), b.uri.Vhost), "user %s may not publish %s", b.uri.Username,
 		strings.Join(denied, " and "))
-}
-
-// tryPublish publishes a message and takes it back.
-func tryPublish(ch *amqp.Channel, exchange string, body []byte) error {
-	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
-	if err := ch.Tx(); err != nil {
-		return err
-	}
-	if err := ch.Publish(exchange, "doctor", false, false, amqp.Publishing{Body: body}); err != nil {
-		return err
-	}
-	err := ch.TxRollback()
-	if errors.Is(err, amqp.ErrClosed) { // RabbitMQ was faster, and the library is about to say why
-		if why := <-closes; why != nil {
-			return why
-		}
-	}
-	return err
 }
 
 // madeLater reports that the first scanner will make what is missing, and returns whether

@@ -90,14 +90,14 @@ func TestDoctorNamesWhatDiffersInAnIntakesQueue(t *testing.T) {
 }
 
 // TestARefusalIsNoLostConnection: RabbitMQ may close the channel before doctor asks for the
-// transaction's end. Doctor still hears why.
+// transaction's end. Doctor still hears why, and keeps its connection.
 func TestARefusalIsNoLostConnection(t *testing.T) {
 	t.Parallel()
 	b, err := dial(t.Context(), servertest.RabbitMQ(t), nil)
 	check.OK(t, err)
 	defer b.conn.Cut()
 	for range 2000 {
-		err := b.ask(t.Context(), func(ch *amqp.Channel) error { return tryPublish(ch, "no exchange", nil) })
+		err := b.tryPublish(t.Context(), "no exchange", nil)
 		if !amqpconn.Refused(err, amqp.NotFound) {
 			t.Fatalf("got %v", err)
 		}

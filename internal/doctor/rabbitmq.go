@@ -25,6 +25,7 @@ import (
 // broker is a connection to a broker, and the URL it was made with.
 type broker struct {
 	conn *amqpconn.Conn
+	out  *cork // of conn
 	uri  amqp.URI
 }
 
@@ -89,7 +90,7 @@ func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, all
 // doesn't tell it, so doctor tries a message that is one byte larger.
 func (b *broker) examineMessageSize(ctx context.Context, r *report, payload int, docs map[string]config.Topic) {
 	const check = "rabbitmq.message_size"
-	err := b.ask(ctx, func(ch *amqp.Channel) error { return tryPublish(ch, "", make([]byte, payload+1)) })
+	err := b.tryPublish(ctx, "", make([]byte, payload+1))
 	limit, limited := amqpconn.MessageLimit(err)
 	takesIn := slices.ContainsFunc(slices.Collect(maps.Values(docs)), config.Topic.TakesIn)
 	switch {
@@ -182,7 +183,10 @@ func dial(ctx context.Context, raw string, secure *tls.Config) (b broker, err er
 	if err != nil {
 		return b, fmt.Errorf("rabbitmq.urls: %w", err)
 	}
-	b.conn, err = server.Connect(ctx, amqpconn.Config{Timeout: askLimit})
+	b.conn, err = server.Connect(ctx, amqpconn.Config{Timeout: askLimit, Transport: func(stream, _ net.Conn) net.Conn {
+		b.out = &cork{Conn: stream}
+		return b.out
+	}})
 	return b, err
 }
 
