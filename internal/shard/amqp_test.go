@@ -221,7 +221,7 @@ func (c *sandbox) earlier(name string, keys []string, args ...any) (any, error) 
 	c.t.Helper()
 	text, err := Script(name)
 	check.OK(c.t, err)
-	const now, before = "first < 5 * FORMAT", "first < 2 * FORMAT"
+	const now, before = "first < 80", "first < 32"
 	if !strings.Contains(text, now) {
 		c.t.Fatalf("script %s has no %q", name, now)
 	}

@@ -79,6 +79,33 @@ func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 	}
 }
 
+// TestAClaimThatTakesTasksAnswersWhatALookSees: with no lease before, with leases that end
+// sooner or later, and after one that ran out.
+func TestAClaimThatTakesTasksAnswersWhatALookSees(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	look := func() Attention {
+		t.Helper()
+		a := c.Attention(c.t.Context(), 0)[0]
+		check.OK(c.t, a.Err)
+		return a
+	}
+	claims := func(lease time.Duration, tasks int) {
+		t.Helper()
+		id := string(NewOp())
+		c.put(task.Now(), id)
+		c.reach(id)
+		b := c.claimFor(lease)
+		check.Equal(t, "tasks", len(b.Tasks), tasks)
+		check.Equal(t, "next with a lease of "+lease.String(), b.Next, look().Next)
+	}
+	for _, lease := range []time.Duration{2 * time.Hour, 3 * time.Hour, time.Hour, time.Millisecond} {
+		claims(lease, 1)
+	}
+	check.Until(t, "the last lease has run out", func() bool { a := look(); return !a.Next.After(a.Now) })
+	claims(4*time.Hour, 2)
+}
+
 // TestAttentionOfSeveralShards: in their order, and what is wrong with one is said of
 // that one alone.
 func TestAttentionOfSeveralShards(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
-	elsewhere := []string{"allow_next-hscan", "delete-hget", "done-hmget", "done-hscan", "forget-del", "import-hget",
-		"note-hget", "note-hmget", "older-hmget", "older-hset", "older-pexpire", "older-pttl", "put-hget", "put-sismember",
-		"stop_move-del"}
+	elsewhere := []string{"allow_next-hscan", "delete-hget", "done-hmget", "done-hscan",
+		"draw-zrevrangebyscore", "forget-del", "import-hget", "note-hget", "note-hmget", "older-hmget",
+		"older-hset", "older-pexpire", "older-pttl", "put-hget", "put-sismember", "stop_move-del"}
 	for _, name := range scriptNames(t) {
 		for _, command := range commandsOf(t, name) {
 			user := name + "-" + command

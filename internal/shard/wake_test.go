@@ -22,8 +22,9 @@ type listening struct {
 	*sandbox
 	*Listening
 	listener *Listener
-	next     time.Time // each task is due before the one before
-	heard    atomic.Int64
+	next     time.Time    // each task is due before the one before
+	heard    atomic.Int64 // the last score
+	wakes    atomic.Int64
 	changes  atomic.Int64
 }
 
@@ -33,7 +34,10 @@ func listen(c *sandbox) *listening {
 	l.heard.Store(math.MaxInt64)
 	l.listener = c.store.NewListener()
 	l.Listening = l.listener.Listen(c.Topic, Hearing{
-		Woken:  func(_ int, score int64) { l.heard.Store(score) },
+		Woken: func(_ int, score int64) {
+			l.wakes.Add(1)
+			l.heard.Store(score)
+		},
 		Placed: func() { l.changes.Add(1) }, Listens: func(error) {},
 	})
 	l.Shards(c.p.Shards)
@@ -66,6 +70,35 @@ func TestWakesAreHeardAgainAfterTheirConnectionWasLost(t *testing.T) {
 		check.OK(l.t, l.rdb.Do(l.t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
 		l.hears("after the connection was lost")
 	}
+}
+
+// TestAPutTellsOfItsSoonestTask: wherever it stands in the call, and only if no task waits that is
+// due no later.
+func TestAPutTellsOfItsSoonestTask(t *testing.T) {
+	t.Parallel()
+	l := listen(newSandbox(t, 1))
+	l.hears("at first")
+	put := func(hours ...int) {
+		t.Helper()
+		b := Put{}
+		for _, h := range hours {
+			b.Entries = append(b.Entries, entry(string(NewOp()), task.At(l.next.Add(-time.Duration(h)*time.Hour))))
+		}
+		check.OK(t, l.tryPut(l.p, b).Err)
+	}
+	hears := func(hours int) {
+		t.Helper()
+		soonest := l.next.Add(-time.Duration(hours) * time.Hour).UnixMilli()
+		check.Until(t, "the soonest is heard of", func() bool { return l.heard.Load() == soonest })
+	}
+	put(1, 3, 2)
+	hears(3)
+	before := l.wakes.Load()
+	put(2, 3)
+	put(1)
+	put(4, 6, 5)
+	hears(6)
+	check.Equal(t, "wakes", l.wakes.Load()-before, 1)
 }
 
 func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {

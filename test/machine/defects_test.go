@@ -31,12 +31,12 @@ var defects = []defect{
 	},
 	{
 		"claim takes leased tasks", "claim",
-		"redis.call('ZRANGEBYSCORE', due, -now, '(0', 'LIMIT', 0, limit)",
-		"redis.call('ZRANGEBYSCORE', due, '-inf', '(0', 'LIMIT', 0, limit)",
+		"lease_end <= now then\n  ids = redis.call('ZRANGEBYSCORE', due, '-' .. until_now,",
+		"lease_end < math.huge then\n  ids = redis.call('ZRANGEBYSCORE', due, '-inf',",
 	},
 	{
 		"claim forgets the score from before an export", "claim",
-		"if before > now then return score(id, before) end", "",
+		"if before > now then score = before end", "",
 	},
 	{
 		"import makes every task due at once", "import",

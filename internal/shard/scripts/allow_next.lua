@@ -29,9 +29,9 @@ if ARGV[3] == '' then
 end
 local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
 -- two versions whose deliveries were due at one time would take each other's place here
-local link, field, there = string.format('%.0f ', start) .. scheduled
+local link, field, there = string.format('%d ', start) .. scheduled
 repeat
-  field = 'r' .. string.format('%.0f', next)
+  field = 'r' .. string.format('%d', next)
   there = redis.call('HGET', history, field)
   local free = not there or there == link
   if not free then next = next + 1 end

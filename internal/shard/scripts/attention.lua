@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- uses: args clock attention
+-- uses: args clock wake attention
 -- Looks when shards need attention next, and leases nothing.
 -- KEYS  due of each shard
 -- Returns {now (µs), for each shard: next (ms; -1: never)}.

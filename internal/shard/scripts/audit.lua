@@ -17,7 +17,7 @@ may('HSET', KEYS[1], '', '')
 may('HDEL', KEYS[1], '')
 local there = redis.call('HGET', KEYS[1], id)
 local began = there and string.match(there, '^%d+')
-local text = string.format('%.0f', now)
+local text = string.format('%d', now)
 if ARGV[2] == '1' then
   if not began then return 0 end
   redis.call('HSET', KEYS[1], id, began .. ' ' .. text .. ' ' .. ARGV[3])

@@ -8,6 +8,6 @@
 expect(1, 0)
 local there = redis.call('HMGET', KEYS[1], 'value', 'intake')
 if not there[1] then return {false} end
-local term = string.format('%.0f', math.max(now_us, (tonumber(there[2]) or 0) + 1))
+local term = string.format('%d', math.max(now_us, (tonumber(there[2]) or 0) + 1))
 redis.call('HSET', KEYS[1], 'intake', term)
 return {term, there[1]}

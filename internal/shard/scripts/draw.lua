@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock attention
+-- uses: args rights clock wake attention
 -- Draws the next tickets of a topic, one after the other, and reads its placement. It
 -- works in a full Redis too: stored tasks must be delivered, or there would never be
 -- room again. A key without promises keeps who drew which tickets, so that of several
@@ -27,7 +27,7 @@ if #KEYS > 3 then
 end
 local last = redis.call('INCRBY', KEYS[1], tickets)
 answer[1] = last
-local drawn = {string.format('%.0f %d %.0f %d %s', last - tickets + 1, tickets, now, stay, ARGV[2])}
+local drawn = {string.format('%d %d %d %d %s', last - tickets + 1, tickets, now, stay, ARGV[2])}
 for line in string.gmatch(before or '', '[^\n]+') do
   local first, count, from, stays, instance = string.match(line, '^(-?%d+) (%d+) (%d+) (%d+) (.+)$')
   local left = from and from + stays - now or 0
@@ -38,5 +38,5 @@ for line in string.gmatch(before or '', '[^\n]+') do
     answer[#answer + 1] = now + left
   end
 end
-redis.call('SET', KEYS[3], table.concat(drawn, '\n'), 'PX', string.format('%.0f', lasts))
+redis.call('SET', KEYS[3], table.concat(drawn, '\n'), 'PX', string.format('%d', lasts))
 return answer

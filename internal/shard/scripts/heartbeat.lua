@@ -13,7 +13,7 @@ local alive, gone = now - whole('alive', ARGV[2]), now - whole('forget', ARGV[3]
 may('ZRANGEBYSCORE', KEYS[1], '', '')
 may('ZREMRANGEBYSCORE', KEYS[1], '', '')
 may('ZCOUNT', KEYS[1], '', '')
-for _, instance in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', now), '+inf')) do
+for _, instance in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%d', now), '+inf')) do
   redis.call('ZADD', KEYS[1], now, instance)
 end
 redis.call('ZADD', KEYS[1], now, ARGV[1])

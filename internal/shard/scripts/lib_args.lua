@@ -21,7 +21,7 @@ end
 -- ms that a record holds.
 local function whole(what, text, low, high)
   local n = tonumber(text)
-  if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or 2 ^ 48 - 1) then refuse(what, text) end
+  if not n or n % 1 ~= 0 or n < (low or 0) or n > (high or 2 ^ 48 - 1) then refuse(what, text) end
   return n
 end
 

@@ -6,7 +6,7 @@
 -- r replayed, x purged. It uses lib_clock.
 
 -- events_key returns the key of an hour.
-local function events_key(events, hour) return events .. string.format('%.0f', hour) end
+local function events_key(events, hour) return events .. string.format('%d', hour) end
 
 -- add_events adds an event for each of the IDs, and drops the oldest of an ID with more than
 -- a KiB. kept is the fence's field history: how long in ms. dues and texts are by index; nil
@@ -35,7 +35,7 @@ local function add_events(fence, kept, kind, ids, dues, texts)
     pairs_of[at[id]] = there .. string.char(#event) .. event
   end
   redis.pcall('HSET', key, unpack(pairs_of))
-  if left < kept then redis.pcall('PEXPIRE', key, string.format('%.0f', kept + hour)) end
+  if left < kept then redis.pcall('PEXPIRE', key, string.format('%d', kept + hour)) end
 end
 
 -- history_of returns how long the shard keeps events, for scripts that read no fence.

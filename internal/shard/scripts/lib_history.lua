@@ -28,5 +28,5 @@ end
 
 local function raise(field, ms)
   if tonumber(redis.call('HGET', history, field) or -1) >= ms then return end
-  redis.call('HSET', history, field, string.format('%.0f', ms))
+  redis.call('HSET', history, field, string.format('%d', ms))
 end

@@ -42,11 +42,11 @@ end
 local function part_of(record, wanted)
   if wanted == 2 then return record end
   if not known(record) or #record < 21 then return string.sub(record, 1, 21) end
-  local flags, size = string.byte(record) % FORMAT, 19
-  if flags >= ATTEMPTED then size = size + 2 end
-  if flags % 4 >= EXPORTED then size = size + 8 end
-  if flags % 8 >= NOTED and #record >= size + 2 then size = size + 2 + struct.unpack('>I2', record, size + 1) end
-  if wanted == 0 and string.byte(record) >= GROUPED then size = size + 10 + (string.byte(record, size + 10) or 0) end
+  local flags, size = string.byte(record) % 16, 19
+  if flags >= 8 then size = size + 2 end
+  if flags % 4 >= 2 then size = size + 8 end
+  if flags % 8 >= 4 and #record >= size + 2 then size = size + 2 + struct.unpack('>I2', record, size + 1) end
+  if wanted == 0 and string.byte(record) >= 64 then size = size + 10 + (string.byte(record, size + 10) or 0) end
   if wanted == 1 then size = payload_at(record, size + 1) - 1 end
   return string.sub(record, 1, size)
 end

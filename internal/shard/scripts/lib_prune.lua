@@ -42,6 +42,6 @@ local function prune(window, unfinished)
       redis.call('HDEL', history, due, 'r' .. due)
     end
   end
-  redis.call('HSET', history, 'swept', following .. string.format(' %.0f', began))
+  redis.call('HSET', history, 'swept', following .. string.format(' %d', began))
   return redis.call('HLEN', history)
 end

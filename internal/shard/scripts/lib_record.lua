@@ -4,21 +4,20 @@
 -- body that begins with byte 2, 3 or 4 makes a record of that format. In format 4 a mark (8
 -- bytes) and a group (I1 and text) follow the byte, then a body of another format, see
 -- group.go. In format 3 planned (I6) and runs (I4) of a recurring task follow the byte, see
--- recurrence.go. Scripts read no more of a body.
-local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
-local GROUPED = 4 * FORMAT
-local STAMP = ' @' .. string.rep('%d', 13)
+-- recurrence.go. Scripts read no more of a body. A record's first byte is 16 times its format,
+-- and flags: 1 REDELIVERED, 2 EXPORTED, 4 NOTED, 8 ATTEMPTED. They are written
+-- out, see lib_args.
 
 -- known reports whether a record is of format 1, 2, 3 or 4.
 local function known(record)
   local first = string.byte(record)
-  return first and first >= FORMAT and first < 5 * FORMAT
+  return first and first >= 16 and first < 80
 end
 
--- format_of returns the format of a record with a body, times FORMAT.
+-- format_of returns the format of a record with a body, times 16.
 local function format_of(body)
   local first = string.byte(body)
-  return first and first > 1 and first < 5 and first * FORMAT or FORMAT
+  return first and first > 1 and first < 5 and first * 16 or 16
 end
 
 -- inside returns where the body behind the group begins.
@@ -42,17 +41,17 @@ local function parse(record)
   local r = {attempts = 0}
   local flags, at
   flags, r.due, r.scheduled, r.op, at = struct.unpack('>BI6I6c6', record)
-  r.format, r.redelivered = flags - flags % FORMAT, flags % 2 == 1
-  if flags % 16 >= ATTEMPTED then
+  r.format, r.redelivered = flags - flags % 16, flags % 2 == 1
+  if flags % 16 >= 8 then -- ATTEMPTED
     r.attempts, at = struct.unpack('>I2', record, at)
   end
-  if flags % 4 >= EXPORTED then
+  if flags % 4 >= 2 then -- EXPORTED
     r.prior, at = struct.unpack('>d', record, at)
   end
-  if flags % 8 >= NOTED then
+  if flags % 8 >= 4 then -- NOTED
     r.note, at = struct.unpack('>I2c0', record, at)
     local stamp = string.sub(r.note, -15) -- a reason may have no time
-    if string.find(stamp, STAMP) then
+    if string.find(stamp, ' @' .. string.rep('%d', 13)) then
       r.note, r.noted = string.sub(r.note, 1, -16), tonumber(string.sub(stamp, 3))
     end
   end
@@ -70,17 +69,17 @@ end
 
 local function seal(r)
   local flags, attempts, prior, note = r.format or format_of(r.body), '', '', ''
-  if r.redelivered then flags = flags + REDELIVERED end
+  if r.redelivered then flags = flags + 1 end
   if r.attempts > 0 then
-    flags = flags + ATTEMPTED
+    flags = flags + 8
     attempts = struct.pack('>I2', r.attempts)
   end
   if r.prior then
-    flags = flags + EXPORTED
+    flags = flags + 2
     prior = struct.pack('>d', r.prior)
   end
   if r.note then
-    flags = flags + NOTED
+    flags = flags + 4
     note = r.noted and r.note .. string.format(' @%013.0f', r.noted) or r.note
     note = struct.pack('>I2c0', #note, note)
   end

@@ -97,6 +97,6 @@ redis.call('HSET', KEYS[2], unpack(records))
 redis.call('ZADD', KEYS[1], unpack(scores))
 if moving then redis.call('SADD', KEYS[4], unpack(written)) end
 if history_kept then add_events(KEYS[3], history_kept, 's', written, due_at) end
-if not sooner then redis.call('SPUBLISH', KEYS[5], soonest) end
+if not sooner then redis.call('SPUBLISH', KEYS[5], string.format('%d', soonest)) end
 for i = 1, #left do answer[n + 1 + i] = left[i] end
 return answer

@@ -24,7 +24,7 @@ end
 -- the first due time and the attempts of a retry only for the due time that it names.
 local function retry_of(r, from, record)
   if rule_at(r.body) then return r.body end -- its runs are retried as tasks of their own
-  local old, new = string.format('%.0f', from), string.format('%.0f', r.due)
+  local old, new = string.format('%d', from), string.format('%d', r.due)
   local begin = #record - #r.body + 1
   local head = payload_at(record, begin) - begin
   local at = string.find(string.sub(r.body, 1, head), '\13duefleet-next', 1, true)

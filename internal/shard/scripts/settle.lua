@@ -9,7 +9,7 @@
 -- Executed twice: the second time removes nothing.
 expect(3, #ARGV)
 either('event', ARGV[1], '0', '1')
-local ids, tokens, n, at = {}, {}, 0, 2
+local ids, tokens, n, at = {nil}, {nil}, 0, 2
 while at < #ARGV do
   local token, count = ARGV[at], whole('count', ARGV[at + 1], 1, #ARGV - at - 1)
   leased_under(token)
@@ -22,7 +22,7 @@ end
 if at ~= #ARGV + 1 then refuse('number of arguments', #ARGV) end
 if n > 1000 then refuse('at most 1000 tasks', n) end
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
-local held = {}
+local held = {nil}
 for i = 1, n do
   local score, token = scores[i], tokens[i]
   -- Redis 7.0 formats a score as claim does; other versions format it shorter
