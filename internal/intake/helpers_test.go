@@ -43,12 +43,15 @@ type harness struct {
 	log    *check.Log
 	key    Key
 	pace   pace
+	large  *Large
 	in     *Intake
 
 	placement shard.Placement
 	endIn     func()                 // ends the connection of the latest intake
 	counts    []*prometheus.Registry // of all intakes
 	published int                    // messages
+
+	all *harness // counts the bytes of several; nil: no other
 
 	mu   sync.Mutex
 	held int // bytes
@@ -63,7 +66,7 @@ func newHarness(t *testing.T) *harness {
 // newHarnessOn declares the inlet, so that a test can publish before the intake runs.
 func newHarnessOn(t *testing.T, rdb *fixture.Redis) *harness {
 	t.Helper()
-	h := &harness{t: t, redis: rdb, url: servertest.RabbitMQ(t), log: &check.Log{},
+	h := &harness{t: t, redis: rdb, url: servertest.RabbitMQ(t), log: &check.Log{}, large: NewLarge(64 << 20),
 		inlet: forward.Inlet{Exchange: exchange,
 			Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Declare: true}}
 	_, h.placement = rdb.Serve(t, 4)
@@ -109,13 +112,16 @@ func (h *harness) intake() *Intake {
 	out, _ := h.connect(false)
 	return New(Config{
 		Topic: h.redis.Orders(), Tasks: router.New(h.redis.Store).Topic(fixture.Orders), MaxPayload: maxPayload,
-		In: in, Out: out, Room: func() int { return 16 << 20 }, Hold: h.hold,
+		In: in, Out: out, Room: func() int { return 16 << 20 }, Hold: h.hold, Large: h.large,
 		Metrics: counts(fixture.Orders), Count: func(string) {}, Log: slog.New(slog.NewTextHandler(h.log, nil)),
 		pace: h.pace,
 	})
 }
 
 func (h *harness) hold(bytes int) {
+	if h.all != nil {
+		h.all.hold(bytes)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held += bytes

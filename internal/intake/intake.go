@@ -66,9 +66,11 @@ type Config struct {
 	In  Inbound
 	Out Broker
 	// Room returns how many bytes the messages in memory may take, and Hold counts them;
-	// a number below 0 gives them back. A message that is larger is taken alone.
+	// a number below 0 gives them back. A message that is larger is taken alone, and Large
+	// bounds these for all topics together.
 	Room    func() int
 	Hold    func(bytes int)
+	Large   *Large
 	Metrics *Metrics
 	// Count counts an error after which the intake goes on.
 	Count func(operation string)
@@ -118,6 +120,8 @@ type Intake struct {
 	size    sizes
 	// prefetch of the next session.
 	prefetch int
+	// wants is how many bytes of Large the next session needs for its first message, or 0.
+	wants int64
 }
 
 // logs are the kinds of log lines that may occur once a message.

@@ -146,6 +146,41 @@ func TestLargeMessagesStayWithinTheRoom(t *testing.T) {
 	}
 }
 
+// TestMessagesAboveTheRoomShareMemory: the intakes of all topics take no more of them at a time
+// than Large allows, and each takes all of its own.
+func TestMessagesAboveTheRoomShareMemory(t *testing.T) {
+	t.Parallel()
+	const size, topics, each, limit = 9 << 20, 3, 4, 20 << 20 // a message takes 18 MiB
+	hs, all := make([]*harness, topics), &harness{}
+	for i := range hs {
+		h := newHarness(t)
+		h.large, h.all = NewLarge(limit), all
+		if i > 0 {
+			h.large = hs[0].large
+		}
+		for n := range each {
+			p := newMessage(fmt.Sprint(n), HeaderVerb, Cancel)
+			p.Body = make([]byte, size)
+			h.publish(p)
+			h.publish(newMessage(fmt.Sprint("small", n), HeaderIn, "1h"))
+		}
+		check.Until(t, "all to be in the queue", func() bool { return h.waiting(queue) == h.published })
+		hs[i] = h
+	}
+	for _, h := range hs {
+		h.start()
+	}
+	for _, h := range hs {
+		h.settled()
+		check.Equal(t, "small tasks", len(h.records()), each)
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.peak < copies*size || all.peak > limit {
+		t.Errorf("%d bytes at once, want %d to %d", all.peak, copies*size, limit)
+	}
+}
+
 // TestAMessageAboveTheRoomIsTakenAlone: it holds up no other one.
 func TestAMessageAboveTheRoomIsTakenAlone(t *testing.T) {
 	t.Parallel()

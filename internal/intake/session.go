@@ -21,6 +21,9 @@ import (
 // closeTimeout bounds the orderly close of a channel.
 const closeTimeout = time.Second
 
+// unusedGrant is how long a session keeps a part of Large for a message that doesn't come.
+const unusedGrant = time.Second
+
 // session is one consumer on one channel.
 type session struct {
 	in       *Intake
@@ -42,23 +45,32 @@ type session struct {
 	mu      sync.Mutex
 	coming  []int // bytes of messages that amqp091-go has; 0: not admitted
 	arrived []*item
-	unacked int  // coming and arrived
-	bytes   int  // of them
-	shut    bool // nothing more is admitted
-	fit     int  // unacked when a message didn't fit
-	full    bool // all that was admitted before that has arrived
+	unacked int   // coming and arrived.
+	bytes   int   // of them.
+	shut    bool  // nothing more is admitted.
+	fit     int   // unacked when a message didn't fit.
+	full    bool  // all that was admitted before that has arrived.
+	granted int64 // bytes of Large that it has, until nothing is unacked.
+	wants   int64 // bytes of Large that it lacked.
 }
 
 // consume takes messages until ctx ends, and then returns nil. It also returns nil if
 // another prefetch suits the messages better, or if one didn't fit into the room. Otherwise
 // the error says why it can't go on.
 func (in *Intake) consume(ctx context.Context, s Settings) error {
-	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
-		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
-	}
 	one := &session{in: in, prefetch: in.prefetch, rules: rules{maxPayload: in.cfg.MaxPayload, key: s.Key},
 		exchange: s.Refused, more: wake.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
 		closes: make(chan *amqp.Error, 1)}
+	if in.wants > 0 { // Acquire waits behind others even for 0
+		if in.cfg.Large.bytes.Acquire(ctx, in.wants) != nil {
+			return nil
+		}
+		one.granted = in.wants
+	}
+	defer one.forget()
+	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
+		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
+	}
 	if s.Target == "" {
 		one.rules.loops = s.Queue
 	}
@@ -82,6 +94,8 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 		return err
 	}
 	one.channel = channel
+	unused := time.AfterFunc(unusedGrant, func() { one.hold(0, 0) }) // another scanner may have the queue now
+	defer unused.Stop()
 	in.runs(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { one.collect(deliveries) })
@@ -91,7 +105,6 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 	end()
 	one.close()
 	beside.Wait()
-	one.forget()
 	return err
 }
 
@@ -127,7 +140,7 @@ func (s *session) admit(body, properties int) bool {
 	s.in.size.add(bytes)
 	room := s.in.cfg.Room()
 	s.mu.Lock()
-	if !s.shut && s.unacked > 0 && s.bytes+bytes > room {
+	if !s.shut && s.bytes+bytes > room && (s.unacked > 0 || !s.alone(bytes)) {
 		s.shut, s.fit = true, s.unacked
 	}
 	if s.shut {
@@ -141,18 +154,48 @@ func (s *session) admit(body, properties int) bool {
 	return true
 }
 
-// hold counts messages in memory; numbers below 0 are those that left it.
+// alone reports whether a message above the room may be taken; s.mu is held.
+func (s *session) alone(bytes int) bool {
+	want := min(int64(bytes), s.in.cfg.Large.limit)
+	if more := want - s.granted; more > 0 {
+		if !s.in.cfg.Large.bytes.TryAcquire(more) {
+			s.wants = want
+			return false
+		}
+		s.granted = want
+	}
+	return true
+}
+
+// hold counts messages in memory; numbers below 0 are those that left it. Without any, it gives
+// back its part of Large.
 func (s *session) hold(n, bytes int) {
 	s.mu.Lock()
 	s.unacked, s.bytes = s.unacked+n, s.bytes+bytes
 	unacked := s.unacked
+	if unacked == 0 && len(s.coming) == 0 { // else one is being admitted, or the session ends
+		s.release()
+	}
 	s.mu.Unlock()
 	s.in.cfg.Hold(bytes)
 	s.in.cfg.Metrics.Unacked.Set(float64(unacked))
 }
 
+// release gives back the session's part of Large; s.mu is held.
+func (s *session) release() {
+	s.in.cfg.Large.bytes.Release(s.granted)
+	s.granted = 0
+}
+
 // forget gives up what wasn't acked. RabbitMQ delivers it again.
-func (s *session) forget() { s.hold(-s.unacked, -s.bytes) }
+func (s *session) forget() {
+	s.mu.Lock()
+	unacked, bytes := s.unacked, s.bytes
+	s.in.wants = s.wants
+	s.release()
+	s.mu.Unlock()
+	s.hold(-unacked, -bytes)
+}
 
 // run carries out batches of what has arrived, one after the other. It never waits for a
 // batch to grow. When it returns, no call to Redis is under way. So another consumer gets
@@ -173,7 +216,7 @@ func (s *session) run(ctx context.Context) error {
 		}
 		b, more := s.takeBatch()
 		if len(b) == 0 && !more {
-			s.in.prefetch = min(s.better(), s.fit)
+			s.in.prefetch = max(1, min(s.better(), s.fit))
 			return nil
 		}
 		if len(b) == 0 {

@@ -16,6 +16,7 @@ import (
 type inbound struct {
 	connection *forward.Connection
 	budget     *window.Budget // of the scanner, for the messages of the intakes
+	large      *intake.Large  // for those that are larger than their topic's share
 
 	mu      sync.Mutex
 	users   int
@@ -123,8 +124,8 @@ func (t *topic) runIntake(ctx context.Context, of inlet) {
 	defer t.inbound.use()()
 	in := intake.New(intake.Config{
 		Topic: t.store, Tasks: t.tasks, MaxPayload: t.maxPayload, In: t.inbound.connection, Out: t.outbound,
-		Room: held.Own, Hold: func(bytes int) { held.Free(0, 0, -bytes) }, Metrics: t.metrics.intake, Count: t.health.errors,
-		Log: t.log, Advice: adviceOnRedis,
+		Room: held.Own, Hold: func(bytes int) { held.Free(0, 0, -bytes) }, Large: t.inbound.large,
+		Metrics: t.metrics.intake, Count: t.health.errors, Log: t.log, Advice: adviceOnRedis,
 	})
 	t.intake.Store(in)
 	defer t.intake.Store(nil)

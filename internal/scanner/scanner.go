@@ -29,6 +29,7 @@ import (
 	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/documents"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
@@ -195,7 +196,7 @@ func (s *Scanner) connect() (err error) {
 		return err
 	}
 	c.Receives, c.Name, c.Log = true, c.Name+" intake", s.cfg.Log.With("connection", "intake")
-	s.inbound = &inbound{budget: s.budget}
+	s.inbound = &inbound{budget: s.budget, large: intake.NewLarge(s.cfg.Settings.InFlightBytes)}
 	s.inbound.connection, err = forward.New(c)
 	return err
 }
