@@ -34,20 +34,24 @@ func Names(first int64, n, scanned, shard int) bool {
 }
 
 // Scale returns how many workers each scanner has for a topic, and how many tickets it draws
-// per tick for each of them. The fleet polls scanned shards and has live scanners. set is the
-// number of workers in the topic's document. If it is above 0, Scale returns it, with one
-// ticket per worker.
+// per tick. The fleet polls scanned shards and has live scanners. set is the number of workers in
+// the topic's document. If it is above 0, Scale returns it, with one ticket per worker.
 //
 // If set is 0, the fleet draws at least one ticket for each shard in each tick. Each scanner
 // has one worker more than that takes. The extra tickets cover shards whose next ticket comes
 // late: two scanners may draw in another order than in the last tick. Without them, nobody
-// could poll a shard for up to a tick.
+// could poll a shard for up to a tick. If the fleet would draw two tickets for each shard, each
+// scanner polls all shards, because it needs fewer draws then: see docs/adr/0043.
 func Scale(set, scanned, live int) (workers, tickets int) {
 	if set > 0 {
-		return set, 1
+		return set, min(set, scanned)
 	}
 	live = max(live, 1)
 	share := (scanned + live - 1) / live
-	tickets = (share + MostWorkers - 2) / (MostWorkers - 1)
-	return (share+tickets-1)/tickets + 1, tickets
+	each := (share + MostWorkers - 2) / (MostWorkers - 1)
+	workers = (share+each-1)/each + 1
+	if tickets = workers * each; tickets*live >= 2*scanned {
+		tickets = scanned
+	}
+	return workers, min(tickets, scanned)
 }

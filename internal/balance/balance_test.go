@@ -21,11 +21,14 @@ func TestTicketsCoverEveryShardWithOneWorkerToSpare(t *testing.T) {
 		if workers > MostWorkers {
 			t.Fatalf("%d scanners run %d workers each for %d shards", live, workers, scanned)
 		}
-		all := workers * tickets * live
-		if all < scanned+live*tickets {
+		if tickets == scanned {
+			return
+		}
+		all, spare := tickets*live, tickets/workers*live
+		if all < scanned+spare {
 			t.Fatalf("%d scanners of %d workers draw %d tickets for %d shards: no worker to spare", live, workers, all, scanned)
 		}
-		if all >= scanned+2*live*tickets {
+		if all >= min(scanned+2*spare, 2*scanned) {
 			t.Fatalf("%d scanners of %d workers draw %d tickets for %d shards: more than it takes", live, workers, all, scanned)
 		}
 	})
@@ -34,14 +37,18 @@ func TestTicketsCoverEveryShardWithOneWorkerToSpare(t *testing.T) {
 func TestScale(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ set, scanned, live, workers, tickets int }{
-		{0, 4, 0, 5, 1}, // before its first heartbeat a scanner counts itself
+		{0, 4, 0, 5, 4}, // before its first heartbeat a scanner counts itself
 		{0, 1, 1, 2, 1},
-		{0, 4, 3, 3, 1},
-		{0, MostWorkers - 1, 1, MostWorkers, 1},
-		{0, MostWorkers, 1, MostWorkers/2 + 1, 2},
-		{0, 4096, 1, 16, 274},
-		{0, 4096, 4, 16, 69},
-		{3, 4096, 4, 3, 1}, // the document says how many
+		{0, 4, 2, 3, 3},
+		{0, 4, 3, 3, 4}, // the fleet would draw nine
+		{0, 4, 20, 2, 4},
+		{0, 8, 3, 4, 4},
+		{0, MostWorkers - 1, 1, MostWorkers, MostWorkers - 1},
+		{0, MostWorkers, 1, MostWorkers/2 + 1, MostWorkers},
+		{0, 4096, 1, 16, 4096},
+		{0, 4096, 4, 16, 16 * 69},
+		{3, 4096, 4, 3, 3}, // the document says how many
+		{3, 2, 4, 3, 2},
 	} {
 		if workers, tickets := Scale(c.set, c.scanned, c.live); workers != c.workers || tickets != c.tickets {
 			t.Errorf("Scale(%d, %d, %d) = %d, %d, want %d, %d", c.set, c.scanned, c.live, workers, tickets, c.workers, c.tickets)

@@ -181,31 +181,6 @@ func TestMessagesAboveTheRoomShareMemory(t *testing.T) {
 	}
 }
 
-// TestUnusedRoomForALargeMessageIsGivenBack: an intake that waited for room gets it when the
-// message is gone. Others need it then, and so does its own next message.
-func TestUnusedRoomForALargeMessageIsGivenBack(t *testing.T) {
-	t.Parallel()
-	const size, limit = 9 << 20, 20 << 20 // a message takes 18 MiB
-	h := newHarness(t)
-	h.large = NewLarge(limit)
-	room := h.large.bytes
-	check.OK(t, room.Acquire(t.Context(), limit))
-	large := newMessage("large", HeaderIn, "1h")
-	large.Body = make([]byte, size)
-	h.publish(large)
-	h.start()
-	check.Until(t, "the intake to wait in line", func() bool { return !room.TryAcquire(0) })
-	check.Until(t, "the message to be in the queue", func() bool { return h.waiting(queue) == 1 })
-	purged, err := h.client.QueuePurge(queue, false)
-	check.OK(t, err)
-	check.Equal(t, "messages that another scanner has", purged, 1)
-	room.Release(limit)
-	check.Until(t, "the room to be given back", func() bool { return room.TryAcquire(limit) })
-	room.Release(limit)
-	h.publish(large)
-	check.Until(t, "the next one to be refused", func() bool { return h.waiting(h.inlet.Refused) == 1 })
-}
-
 // TestAMessageAboveTheRoomIsTakenAlone: it holds up no other one.
 func TestAMessageAboveTheRoomIsTakenAlone(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,7 @@ type Demand struct {
 	// many are drawn in each tick, at most one for each shard.
 	Claims, Tickets int
 	Tick            time.Duration
+	Longer          bool // a tick may last longer, as long as others poll the shards too.
 	Scanned         int  // how many shards the fleet polls
 	Fixed           int  // how many claims the settings ask for; 0: as many as it takes
 	Paused          bool // nothing is claimed
@@ -211,6 +212,7 @@ func (p *Poller) note(ctx context.Context) {
 // node holds what a poller knows about one master of a Redis Cluster, or about the one Redis.
 type node struct {
 	name   string        // "" if Redis isn't a cluster
+	began  time.Time     // of the slots of looks.
 	silent bool          // a claim was late, and no answer has come since
 	late   int           // late claims under way
 	took   time.Duration // how long its last answer took

@@ -470,6 +470,23 @@ func TestWhatAnotherDrewBeforeIsLeftToIt(t *testing.T) {
 	}
 }
 
+// TestOthersThatPollAllShardsMakeATickLonger, if it may be, but not without a limit.
+func TestOthersThatPollAllShardsMakeATickLonger(t *testing.T) {
+	t.Parallel()
+	const tick, ticks = 40 * time.Millisecond, 5
+	b := polling(t, tick, shard.Draw{Instance: "there", N: 4, Stay: time.Hour})
+	b.starts()
+	begun := func() int { return b.count(func(b *bench) int { return len(b.begun) }) }
+	b.set(func(b *bench) { b.demand.Longer = true })
+	before := begun()
+	check.Until(t, "a longer tick", func() bool { return begun() > before })
+	began, from := time.Now(), begun()
+	check.Until(t, "more of them", func() bool { return begun() >= from+ticks })
+	if took, least := time.Since(began), (ticks-1)*mostTicks*tick; took < least {
+		t.Errorf("%d ticks took %s, want at least %s", ticks, took, least)
+	}
+}
+
 // TestTheEarlierDrawsAreThePrimary of the shards that their tickets name, until their ticks end.
 func TestTheEarlierDrawsAreThePrimary(t *testing.T) {
 	t.Parallel()
@@ -478,10 +495,14 @@ func TestTheEarlierDrawsAreThePrimary(t *testing.T) {
 	d := &drawn{Drawn: shard.Drawn{
 		Placement: shard.Placement{Shards: 5}, Now: redis, Heard: now, Others: []shard.Tickets{
 			{First: 8, N: 3, Until: redis.Add(time.Second)}, {First: 14, N: 1, Until: redis.Add(2 * time.Second)}}}}
-	for at, want := range []time.Duration{time.Second, 0, 0, time.Second, 2 * time.Second} {
-		until := d.primary(at)
-		if want == 0 && !until.IsZero() || want > 0 && !until.Equal(now.Add(want)) {
-			t.Errorf("shard %d has another primary until %s from now on, want %s", at, until.Sub(now), want)
+	d.Others = append(d.Others, shard.Tickets{First: 13, N: 2, Until: redis.Add(time.Second / 2)})
+	for at, want := range [][2]time.Duration{{time.Second}, {}, {}, {time.Second, time.Second / 2},
+		{2 * time.Second, time.Second}} {
+		until, two := d.primary(at)
+		for i, got := range []time.Time{until, two} {
+			if want[i] == 0 && !got.IsZero() || want[i] > 0 && !got.Equal(now.Add(want[i])) {
+				t.Errorf("shard %d has %d others until %s from now on, want %s", at, i+1, got.Sub(now), want[i])
+			}
 		}
 	}
 }

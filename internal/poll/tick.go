@@ -47,19 +47,22 @@ func (d *drawn) fits(now Demand) bool {
 	return now.Tick == d.demand.Tick && now.Fixed == d.demand.Fixed && now.Scanned == d.Placement.Scanned()
 }
 
-// primary returns until when a shard has another primary, by this process's clock; zero: it has
-// none. The first of the scanners that drew a shard is its primary until its tick ends. So this
-// scanner comes after all that drew before it.
-func (d *drawn) primary(at int) (until time.Time) {
+// primary returns until when a shard has another primary, and until when it has two other scanners,
+// by this process's clock; zero: it has not. The first of the scanners that drew a shard is its
+// primary until its tick ends. So this scanner comes after all that drew before it.
+func (d *drawn) primary(at int) (until, two time.Time) {
 	for _, other := range d.Others {
-		if balance.Names(other.First, other.N, d.Placement.Scanned(), at) && other.Until.After(until) {
-			until = other.Until
+		if !balance.Names(other.First, other.N, d.Placement.Scanned(), at) {
+			continue
+		}
+		switch leaves := d.Heard.Add(other.Until.Sub(d.Now)); {
+		case leaves.After(until):
+			until, two = leaves, until
+		case leaves.After(two):
+			two = leaves
 		}
 	}
-	if until.IsZero() {
-		return until
-	}
-	return d.Heard.Add(until.Sub(d.Now))
+	return until, two
 }
 
 // hear notes a wake-up that the draw's looks may have missed.
@@ -128,13 +131,24 @@ func (p *Poller) draw(ctx context.Context, d Demand, now time.Time) {
 	one := &drawn{began: now, end: p.nextEnd(now, d.Tick), demand: d}
 	p.tick.drawing = one
 	request := shard.Draw{Instance: p.instance, N: d.Tickets, Stay: one.end.Sub(now), Scanned: d.Scanned}
+	if d.Longer {
+		request.After, request.MostStay = d.Tick, mostTicks*d.Tick
+	}
 	p.convoy.Draw(ctx, p.topic, request, func(answer shard.Drawn, err error) {
 		if one.took, one.err = time.Since(one.began), err; err == nil {
 			one.Drawn, one.shards = answer, balance.Shards(answer.First, d.Tickets, answer.Placement.Scanned())
+			if stay := answer.Until.Sub(answer.Now); stay > request.Stay {
+				one.end = p.slot(answer.Heard.Add(stay), d.Tick)
+			}
 		}
 		p.post(event{drawn: one})
 	})
 }
+
+// mostTicks is how many ticks a scanner polls the shards of its tickets, at most. When each
+// scanner polls all shards, it stays a tick longer than the others. So they draw in turn, one in
+// each tick. See docs/adr/0043.
+const mostTicks = 4
 
 // drawn notes the outcome of a draw.
 func (p *Poller) drawn(ctx context.Context, d *drawn) {
@@ -166,7 +180,8 @@ func (p *Poller) adopt(ctx context.Context, d *drawn, now time.Time) {
 	for i, at := range d.shards {
 		a := p.busy[at]
 		if a == nil {
-			a = &polled{shard: at, node: p.nodeOf(ctx, at), next: now, unseen: p.work.Claimed(at), other: d.primary(at)}
+			a = &polled{shard: at, node: p.nodeOf(ctx, at), next: now, unseen: p.work.Claimed(at), tick: d.demand.Tick}
+			a.other, a.two = d.primary(at)
 			if a.unseen && d.Looked != nil {
 				a.node.took = d.took
 				a.learn(d.Heard, d.Now, d.Looked[i].Next)
@@ -207,7 +222,7 @@ func (p *Poller) leave(ctx context.Context) {
 func (p *Poller) nodeOf(ctx context.Context, at int) *node {
 	name := p.topic.Shard(at).Node(ctx)
 	if p.nodes[name] == nil {
-		p.nodes[name] = &node{name: name}
+		p.nodes[name] = &node{name: name, began: p.convoy.Began}
 	}
 	return p.nodes[name]
 }
@@ -225,12 +240,22 @@ func (p *Poller) nextEnd(now time.Time, length time.Duration) time.Time {
 	if end.IsZero() {
 		end = now.Add(rand.N(length + 1))
 	}
-	end = restOf(end, now, length)
-	slot := max(length/slots, 1)
-	if over := end.Sub(p.convoy.Began) % slot; over > 0 {
-		return end.Add(slot - over)
+	return p.slot(restOf(end, now, length), length)
+}
+
+// slot returns the first end of a slot from an instant on, in ticks of that length. If it is
+// later, two scanners claim as primaries meanwhile. If it were earlier, none would.
+func (p *Poller) slot(from time.Time, length time.Duration) time.Time {
+	return slotFrom(p.convoy.Began, from, max(length/slots, 1))
+}
+
+// slotFrom returns the first of the ends of slots that follow each other since began, from an
+// instant on.
+func slotFrom(began, from time.Time, slot time.Duration) time.Time {
+	if over := from.Sub(began) % slot; over > 0 {
+		return from.Add(slot - over)
 	}
-	return end
+	return from
 }
 
 // restOf returns when a tick ends that begins now, if the last one should end at end.
@@ -256,7 +281,10 @@ type polled struct {
 	// heard is when Redis's clock showed now; zero means that it isn't known.
 	heard, now time.Time
 	rest       time.Time // no claim before it, so that more comes due meanwhile
-	other      time.Time // until when another scanner is the primary, by this process's clock; zero: none is
+	// Until other another scanner is the primary, and until two there are two others that drew before
+	// this one. Both are by this process's clock; zero: there is none.
+	other, two time.Time
+	tick       time.Duration
 	retry      retry.Backoff
 	// busy means that a look or a claim is under way. woken means that meanwhile a task with
 	// this score became the earliest. again means that it must be looked at after the call.
@@ -281,6 +309,10 @@ const (
 	mostGrace = 250 * time.Millisecond
 )
 
+// Looks whether the primary has claimed a task begin at the ends of slots. So the looks of many topics
+// go to Redis together.
+const lookSlot = 20 * time.Millisecond
+
 func (n *node) grace() time.Duration { return min(max(Grace, restFactor*n.took), mostGrace) }
 
 // A scanner spends only a share of its time on claims of a shard. If a claim took d, the next
@@ -299,11 +331,17 @@ func (a *polled) at(instant time.Time) time.Time { return a.heard.Add(instant.Su
 // turn returns when to claim a task that is due at an instant, by this process's clock. That is
 // when it is due, but not before the shard's rest is over. If another scanner is the primary,
 // it has grace more time, and has most likely claimed the task then. So look reports that a look
-// comes before the claim.
+// comes before the claim. While two others come first, they have a tick more time for a task that
+// isn't overdue.
 func (a *polled) turn(instant time.Time) (t time.Time, look bool) {
 	t = a.at(instant)
 	if t.Before(a.other) {
-		t = t.Add(a.node.grace())
+		if t = t.Add(a.node.grace()); t.After(a.heard) {
+			if left := a.two.Sub(t); left > 0 {
+				t = t.Add(min(left, a.tick))
+			}
+			t = slotFrom(a.node.began, t, lookSlot)
+		}
 		look = t.Before(a.other) && t.After(a.heard)
 		if t.After(a.other) {
 			t = a.other

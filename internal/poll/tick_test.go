@@ -58,25 +58,36 @@ func TestWhenAShardIsClaimedFrom(t *testing.T) {
 	for name, c := range map[string]struct {
 		took  time.Duration // of the claim before
 		other time.Duration // for how long another scanner is the primary; 0: none is
+		two   time.Duration // for how long two others come first; 0: they don't.
 		next  time.Duration // the next due time, from now on
 		want  time.Duration // from now on.
 		look  bool          // before the claim.
 		empty bool          // the claim before found nothing
 	}{
-		"due soon after a claim":      {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond, false, false},
-		"due soon after a slow claim": {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond, false, false},
-		"due long after a claim":      {time.Millisecond, 0, time.Second, time.Second, false, false},
-		"overdue":                     {time.Millisecond, 0, -time.Second, -time.Second, false, false},
-		"due after an empty claim":    {time.Millisecond, 0, time.Second, time.Second + Grace, true, true},
-		"due while another claims":    {time.Millisecond, time.Hour, time.Second, time.Second + Grace, true, true},
-		"due just before another leaves": {time.Millisecond, time.Second + Grace/2, time.Second,
+		"due soon after a claim":      {time.Millisecond, 0, 0, time.Millisecond, 3 * time.Millisecond, false, false},
+		"due soon after a slow claim": {4 * time.Millisecond, 0, 0, 500 * time.Microsecond, time.Millisecond, false, false},
+		"due long after a claim":      {time.Millisecond, 0, 0, time.Second, time.Second, false, false},
+		"overdue":                     {time.Millisecond, 0, 0, -time.Second, -time.Second, false, false},
+		"due after an empty claim":    {time.Millisecond, 0, 0, time.Second, time.Second + lookSlot, true, true},
+		"due while another claims":    {time.Millisecond, time.Hour, 0, time.Second, time.Second + lookSlot, true, true},
+		"due just before another leaves": {time.Millisecond, time.Second + Grace/2, 0, time.Second,
 			time.Second + Grace/2, false, true},
-		"due when another has left": {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second, false, true},
-		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond,
-			Grace - time.Millisecond, true, true},
-		"left by another longer than grace": {time.Millisecond, time.Hour, -time.Second, Grace - time.Second, false, true},
+		"due when another has left": {time.Millisecond, time.Second, 0, 2 * time.Second, 2 * time.Second, false, true},
+		"just overdue and left to another for it": {time.Millisecond, time.Hour, 0, -time.Millisecond,
+			lookSlot, true, true},
+		"left by another longer than grace": {time.Millisecond, time.Hour, 0, -time.Second, Grace - time.Second, false, true},
+		"due while two others come first": {time.Millisecond, time.Hour, 1500 * time.Millisecond, time.Second,
+			1500 * time.Millisecond, true, true},
+		"due long before one of two leaves": {time.Millisecond, time.Hour, time.Hour, time.Second,
+			3*time.Second + lookSlot, true, true},
+		"due soon after one of two has left": {time.Millisecond, time.Hour, time.Second, time.Second,
+			time.Second + lookSlot, true, true},
+		"left by two others longer than grace": {time.Millisecond, time.Hour, time.Hour, -time.Second, Grace - time.Second,
+			false, true},
 	} {
-		a := &polled{node: &node{}, rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
+		// from the claim before
+		a := &polled{node: &node{began: now}, rest: now.Add(time.Hour), other: now.Add(time.Hour), two: now.Add(c.two),
+			tick: 2 * time.Second}
 		b := Answer{Asked: now.Add(-c.took), Heard: now, Now: redis, Next: redis.Add(c.next)}
 		if !c.empty {
 			b.Found = 1

@@ -33,7 +33,7 @@ func (t *polling) Demand() (d poll.Demand) {
 	d = poll.Demand{Tick: s.Tick, Scanned: t.scanned(), Fixed: s.Workers, Paused: t.inForce.Paused()}
 	if p, _ := t.resharder.Known(); p.Epoch > 0 && (p.Phase != shard.Stable || !t.asleep()) {
 		d.Claims, d.Tickets = balance.Scale(s.Workers, d.Scanned, t.live())
-		d.Tickets = min(d.Claims*d.Tickets, d.Scanned)
+		d.Longer = p.Phase == shard.Stable && d.Tickets == d.Scanned
 	}
 	t.metrics.Workers.Set(float64(d.Claims))
 	return d

@@ -148,9 +148,10 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"rate": {kept[1:2], []any{"10", "1", "1000000"}, map[int][]any{0: positive,
 			1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
 		"draw": {[]string{c.ticketKey(), c.placementKey(), c.drawnKey(), c.topicKey("due")}, // in one slot
-			[]any{"1", "me", "1000", "1"},
+			[]any{"1", "me", "1000", "1", "0", "0"},
 			map[int][]any{0: append([]any{"4097"}, positive...), 1: {""}, 2: append([]any{"3600001"}, positive...),
-				3: append([]any{"0", "2"}, number...)}, false},
+				3: append([]any{"0", "2"}, number...), 4: append([]any{"3600001"}, number...),
+				5: append([]any{"3600001"}, number...)}, false},
 	}
 }
 

@@ -49,26 +49,32 @@ func TestClaimOfAnEmptyShardHasNoNext(t *testing.T) {
 func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 3)
+	attention := func() Attention {
+		t.Helper()
+		a := c.Attention(c.t.Context(), 0)[0]
+		check.OK(c.t, a.Err)
+		return a
+	}
 	same := func(what string) {
 		t.Helper()
-		check.Equal(t, what, c.look().Next, c.ask(Claim{Claimant: "asks", Request: string(NewOp()),
+		check.Equal(t, what, attention().Next, c.ask(Claim{Claimant: "asks", Request: string(NewOp()),
 			Lease: time.Minute}).Next)
 	}
 	same("an empty shard")
 	c.put(task.Now(), "parked")
 	c.park("parked", "given up")
 	same("a parked task")
-	check.Equal(t, "never", c.look().Next.IsZero(), true)
+	check.Equal(t, "never", attention().Next.IsZero(), true)
 	due := c.put(task.In(time.Hour), "later")[0]
 	same("a waiting task")
-	check.Equal(t, "when it is due", c.look().Next.UnixMilli(), due)
+	check.Equal(t, "when it is due", attention().Next.UnixMilli(), due)
 	c.put(task.Now(), "now")
-	if a := c.look(); a.Next.After(a.Now) {
+	if a := attention(); a.Next.After(a.Now) {
 		t.Errorf("what is due needs attention at %s, and it is %s", a.Next, a.Now)
 	}
 	b := c.claimIDs("now")
 	same("a leased task beside a waiting one")
-	if a := c.look(); a.Next.IsZero() || !a.Next.After(b.Now) || a.Next.UnixMilli() >= due {
+	if a := attention(); a.Next.IsZero() || !a.Next.After(b.Now) || a.Next.UnixMilli() >= due {
 		t.Errorf("a lease that runs out needs attention at %s", a.Next)
 	}
 }
@@ -78,6 +84,12 @@ func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 func TestAClaimThatTakesTasksAnswersWhatALookSees(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
+	look := func() Attention {
+		t.Helper()
+		a := c.Attention(c.t.Context(), 0)[0]
+		check.OK(c.t, a.Err)
+		return a
+	}
 	claims := func(lease time.Duration, tasks int) {
 		t.Helper()
 		id := string(NewOp())
@@ -85,12 +97,12 @@ func TestAClaimThatTakesTasksAnswersWhatALookSees(t *testing.T) {
 		c.reach(id)
 		b := c.claimFor(lease)
 		check.Equal(t, "tasks", len(b.Tasks), tasks)
-		check.Equal(t, "next with a lease of "+lease.String(), b.Next, c.look().Next)
+		check.Equal(t, "next with a lease of "+lease.String(), b.Next, look().Next)
 	}
 	for _, lease := range []time.Duration{2 * time.Hour, 3 * time.Hour, time.Hour, time.Millisecond} {
 		claims(lease, 1)
 	}
-	check.Until(t, "the last lease has run out", func() bool { a := c.look(); return !a.Next.After(a.Now) })
+	check.Until(t, "the last lease has run out", func() bool { a := look(); return !a.Next.After(a.Now) })
 	claims(4*time.Hour, 2)
 }
 

@@ -13,12 +13,15 @@ import (
 )
 
 // Draw asks for the next N tickets of a topic, 1 to MaxShards. Instance is the scanner that polls
-// their shards for Stay, 1 ms to an hour. The draw also looks at these shards if it may: Scanned
-// is how many shards the fleet polls as known, 0 for no look.
+// their shards for Stay, 1 ms to an hour. If others poll shards of the topic, it may stay longer:
+// until After the last of them leaves, but at most for MostStay. Both are 0 to an hour. The draw also
+// looks at the shards if it may. Scanned is how many shards the fleet polls as known, 0 for no look.
 type Draw struct {
 	Instance string
 	N        int
 	Stay     time.Duration
+	After    time.Duration
+	MostStay time.Duration
 	Scanned  int
 }
 
@@ -34,8 +37,9 @@ type Tickets struct {
 type Drawn struct {
 	First     int64 // the others follow it
 	Placement Placement
-	Now       time.Time // Redis's clock
-	Heard     time.Time // when it showed that, by this process's clock; set by a Convoy
+	Now       time.Time // Redis's clock.
+	Until     time.Time // by that clock: the scanner polls its shards until then.
+	Heard     time.Time // when it showed Now, by this process's clock; set by a Convoy.
 	Others    []Tickets // what other scanners drew, and still poll
 	// Looked is when the tickets' shards need attention next, in their order. It is nil if the
 	// draw looked at none, or if the fleet doesn't poll Draw.Scanned shards.
@@ -58,7 +62,8 @@ func (t *Topic) drawCall(d Draw) luascript.Call {
 		looks = d.Scanned
 	}
 	return luascript.Call{Script: "draw", Keys: t.keysOfDraw(looks),
-		Args: []any{d.N, d.Instance, max(d.Stay.Milliseconds(), 1), looks}}
+		Args: []any{d.N, d.Instance, max(d.Stay.Milliseconds(), 1), looks, d.After.Milliseconds(),
+			d.MostStay.Milliseconds()}}
 }
 
 // keysOfDraw returns the keys of a draw that looks at some of the first shards. They are kept,
@@ -79,7 +84,7 @@ func (t *Topic) drawn(d Draw, looks bool, answer luascript.Reply) (all Drawn, er
 	reply := answer.Values()
 	all.First = reply.Int() - int64(d.N) + 1
 	text, there := reply.TextIf()
-	all.Now = time.UnixMicro(reply.Int())
+	all.Now, all.Until = time.UnixMicro(reply.Int()), time.UnixMilli(reply.Int())
 	var looked []Attention
 	if looks {
 		looked = make([]Attention, d.N)

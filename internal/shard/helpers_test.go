@@ -158,14 +158,6 @@ func (c *sandbox) claimIDs(want ...string) Batch {
 	return b
 }
 
-// look looks at shard 0, which leases nothing.
-func (c *sandbox) look() Attention {
-	c.t.Helper()
-	a := c.Attention(c.t.Context(), 0)[0]
-	check.OK(c.t, a.Err)
-	return a
-}
-
 // reach waits for a task that is due in the next ms: it replaced one that was claimed.
 func (c *sandbox) reach(id string) {
 	c.t.Helper()

@@ -493,6 +493,37 @@ func TestADrawTellsWhatOthersPoll(t *testing.T) {
 	}
 }
 
+// TestADrawStaysLongerThanTheOthers, within its limit. Its own last draw doesn't count.
+func TestADrawStaysLongerThanTheOthers(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 4)
+	var first time.Time
+	for _, step := range []struct {
+		instance    string
+		after, most time.Duration
+		want        time.Duration // since the first draw
+	}{
+		{"a", time.Hour / 4, time.Hour, time.Hour / 10},
+		{"b", time.Hour / 4, time.Hour, time.Hour * 35 / 100},
+		{"c", time.Hour / 4, time.Hour, time.Hour * 60 / 100},
+		{"a", time.Hour / 4, time.Hour, time.Hour * 85 / 100},
+		{"b", time.Hour / 4, time.Hour, time.Hour},
+		{"c", time.Hour / 4, time.Hour / 2, time.Hour / 2},
+		{"c", 0, 0, time.Hour / 10},
+		{"c", time.Second, time.Second, time.Hour / 10},
+	} {
+		drawn, err := c.Draw(t.Context(), Draw{Instance: step.instance, N: 4, Stay: time.Hour / 10, After: step.after,
+			MostStay: step.most})
+		check.OK(t, err)
+		if first.IsZero() {
+			first = drawn.Now
+		}
+		if off := drawn.Until.Sub(first) - step.want; off < -time.Second || off > time.Minute {
+			t.Errorf("%+v: it stays %s too long", step, off)
+		}
+	}
+}
+
 // TestADrawLooksAtTheShardsOfItsTickets, unless the fleet polls another number of shards, or Redis
 // refuses to look.
 func TestADrawLooksAtTheShardsOfItsTickets(t *testing.T) {
