@@ -16,10 +16,7 @@ const MostWorkers = 16
 // Shards returns the shards of n consecutive tickets, beginning with first. They are
 // consecutive among the scanned shards, and none occurs twice.
 func Shards(first int64, n, scanned int) []int {
-	at := int(first % int64(scanned))
-	if at < 0 { // the counter went past 2^63
-		at += scanned
-	}
+	at := shardOf(first, scanned)
 	shards := make([]int, min(n, scanned))
 	for i := range shards {
 		shards[i] = (at + i) % scanned
@@ -29,8 +26,15 @@ func Shards(first int64, n, scanned int) []int {
 
 // Names reports whether one of n consecutive tickets, beginning with first, names a shard.
 func Names(first int64, n, scanned, shard int) bool {
-	begin := Shards(first, 1, scanned)[0]
-	return (shard-begin+scanned)%scanned < n
+	return (shard-shardOf(first, scanned)+scanned)%scanned < n
+}
+
+func shardOf(ticket int64, scanned int) int {
+	at := int(ticket % int64(scanned))
+	if at < 0 { // the counter went past 2^63
+		at += scanned
+	}
+	return at
 }
 
 // Scale returns how many workers each scanner has for a topic, and how many tickets it draws

@@ -79,6 +79,7 @@ type Poller struct {
 	instance string
 	convoy   *shard.Convoy
 	alarms   *wake.Alarms
+	pool     *wake.Pool
 	work     Work
 	changed  *wake.Broadcast
 
@@ -107,9 +108,9 @@ type event struct {
 
 // New returns a topic's poller in a scanner, the instance. changed fires when the demand may have
 // changed.
-func New(t *shard.Topic, instance string, convoy *shard.Convoy, alarms *wake.Alarms, work Work,
+func New(t *shard.Topic, instance string, convoy *shard.Convoy, alarms *wake.Alarms, pool *wake.Pool, work Work,
 	changed *wake.Broadcast) *Poller {
-	return &Poller{topic: t, instance: instance, convoy: convoy, alarms: alarms, work: work, changed: changed,
+	return &Poller{topic: t, instance: instance, convoy: convoy, alarms: alarms, pool: pool, work: work, changed: changed,
 		news: wake.NewSignal(), busy: map[int]*polled{}, nodes: map[string]*node{}}
 }
 
@@ -311,7 +312,11 @@ func (p *Poller) claim(ctx context.Context, d Demand) {
 		if a.node.silent {
 			limit = 0
 		}
-		p.claims.Go(func() { p.carryOut(context.WithoutCancel(ctx), tick, c, end, limit) })
+		p.claims.Add(1)
+		p.pool.Go(func() {
+			defer p.claims.Done()
+			p.carryOut(context.WithoutCancel(ctx), tick, c, end, limit)
+		})
 	}
 }
 

@@ -55,15 +55,23 @@ func polling(t *testing.T, tick time.Duration, others ...shard.Draw) *bench {
 		_, err := topic.Draw(t.Context(), other)
 		check.OK(t, err)
 	}
+	return pollingAs(t, "here", tick, r, topic)
+}
+
+// pollingAs runs the poller of one scanner.
+func pollingAs(t *testing.T, instance string, tick time.Duration, r *fixture.Redis, topic *shard.Topic) *bench {
+	t.Helper()
 	b := &bench{t: t, redis: r, fails: map[int]error{}, hangs: map[int]chan error{}, silent: map[string]bool{},
 		demand: Demand{Claims: 1, Tickets: 4, Tick: tick, Scanned: 4}}
 	convoy := r.Store.NewConvoy()
-	b.Poller = New(topic, "here", convoy, &wake.Alarms{}, b, &b.changed)
+	pool := wake.NewPool(1)
+	b.Poller = New(topic, instance, convoy, &wake.Alarms{}, pool, b, &b.changed)
 	check.Background(t, "the poller", func(ctx context.Context) error {
 		wait := b.changed.Follow(ctx, &wake.Chore{Wanted: func() bool { return b.Demand().Claims > 0 }, Do: b.Run})
 		<-ctx.Done()
 		wait()
 		convoy.Wait()
+		pool.Close()
 		return nil
 	})
 	return b
@@ -470,6 +478,31 @@ func TestWhatAnotherDrewBeforeIsLeftToIt(t *testing.T) {
 	}
 }
 
+// TestTheEarlierDrawIsThePrimaryAlsoAfterAClaim that was under way when this scanner drew.
+func TestTheEarlierDrawIsThePrimaryAlsoAfterAClaim(t *testing.T) {
+	t.Parallel()
+	b := polling(t, 100*time.Millisecond)
+	b.starts()
+	hangs := make(chan error)
+	b.set(func(b *bench) { b.hangs[2] = hangs })
+	b.hear(2)
+	_, err := b.topic.Draw(t.Context(), shard.Draw{Instance: "there", N: 4, Stay: time.Hour})
+	check.OK(t, err)
+	begun := func() int { return b.count(func(b *bench) int { return len(b.begun) }) }
+	before := begun()
+	check.Until(t, "two ticks more", func() bool { return begun() > before+1 }) // one draw may have been under way
+	b.set(func(b *bench) { delete(b.hangs, 2) })
+	sent := b.count(claims(2))
+	due := servertest.RedisNow(t, b.redis.Client).Add(50 * time.Millisecond).UnixMilli()
+	check.OK(t, b.redis.Client.ZAdd(t.Context(), b.redis.Prefix+":due:{orders:2}",
+		redis.Z{Score: float64(due), Member: "a"}).Err())
+	hangs <- nil
+	check.Until(t, "a claim", func() bool { return b.count(claims(2)) > sent })
+	if late := servertest.RedisNow(t, b.redis.Client).Sub(time.UnixMilli(due)); late < Grace {
+		t.Errorf("claimed %s after it was due, want at least %s", late, Grace)
+	}
+}
+
 // TestOthersThatPollAllShardsMakeATickLonger, if it may be, but not without a limit.
 func TestOthersThatPollAllShardsMakeATickLonger(t *testing.T) {
 	t.Parallel()
@@ -484,6 +517,40 @@ func TestOthersThatPollAllShardsMakeATickLonger(t *testing.T) {
 	check.Until(t, "more of them", func() bool { return begun() >= from+ticks })
 	if took, least := time.Since(began), (ticks-1)*mostTicks*tick; took < least {
 		t.Errorf("%d ticks took %s, want at least %s", ticks, took, least)
+	}
+}
+
+// TestScannersThatPollAllShardsDrawInTurn: each stays a tick longer than the others. So one of
+// them draws in each tick.
+func TestScannersThatPollAllShardsDrawInTurn(t *testing.T) {
+	t.Parallel()
+	const tick, scanners, tickets, draws = 40 * time.Millisecond, 3, 4, 20
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, tickets)
+	var all []*bench
+	for i := range scanners {
+		all = append(all, pollingAs(t, strconv.Itoa(i), tick, r, topic))
+	}
+	for _, b := range all {
+		b.starts()
+		b.set(func(b *bench) { b.demand.Longer = true })
+	}
+	drawn := func() int {
+		n, err := r.Client.Get(t.Context(), r.Prefix+":ticket:{orders}").Int()
+		check.OK(t, err)
+		return n / tickets
+	}
+	settled := drawn() + 2*scanners
+	check.Until(t, "each to stay longer", func() bool { return drawn() >= settled })
+	began, from := time.Now(), drawn()
+	check.Until(t, "more draws", func() bool { return drawn() >= from+draws })
+	if took, least := time.Since(began), (draws-mostTicks-1)*tick; took < least {
+		t.Errorf("%d draws took %s, want at least %s", draws, took, least)
+	}
+	for i, b := range all {
+		if n := b.count(func(b *bench) int { return len(b.begun) }); n < draws/scanners/2 {
+			t.Errorf("scanner %d had %d ticks", i, n)
+		}
 	}
 }
 

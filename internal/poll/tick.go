@@ -180,8 +180,11 @@ func (p *Poller) adopt(ctx context.Context, d *drawn, now time.Time) {
 	for i, at := range d.shards {
 		a := p.busy[at]
 		if a == nil {
-			a = &polled{shard: at, node: p.nodeOf(ctx, at), next: now, unseen: p.work.Claimed(at), tick: d.demand.Tick}
-			a.other, a.two = d.primary(at)
+			a = &polled{shard: at, next: now, unseen: p.work.Claimed(at)}
+		}
+		a.node, a.again, a.tick = p.nodeOf(ctx, at), a.busy, d.demand.Tick
+		a.other, a.two = d.primary(at)
+		if !a.busy {
 			if a.unseen && d.Looked != nil {
 				a.node.took = d.took
 				a.learn(d.Heard, d.Now, d.Looked[i].Next)
@@ -190,7 +193,6 @@ func (p *Poller) adopt(ctx context.Context, d *drawn, now time.Time) {
 				a.wake(score)
 			}
 		}
-		a.node, a.again = p.nodeOf(ctx, at), a.busy
 		t.shards[at] = a
 		nodes[a.node.name] = true
 		p.queue.put(a)

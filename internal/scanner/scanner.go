@@ -102,6 +102,7 @@ type Scanner struct {
 	holds        *holds
 	convoy       *shard.Convoy
 	alarms       wake.Alarms
+	pool         *wake.Pool // for claims
 	listener     *shard.Listener
 	sleepers     *sleepers
 	groups       *groups
@@ -133,6 +134,9 @@ type Scanner struct {
 // again. It is many, so that a node that hangs delays topics of other nodes little.
 const startsAtOnce = 256
 
+// spareGoroutines is how many goroutines a scanner keeps for claims.
+const spareGoroutines = 16
+
 // New puts a member together and checks all that can be checked without a server. It
 // starts nothing.
 func New(cfg Config) (*Scanner, error) {
@@ -159,7 +163,7 @@ func New(cfg Config) (*Scanner, error) {
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, Log: cfg.Log,
 		Advice: adviceOnRedis, Pace: s.notePace, Beat: cfg.Beat,
 	})
-	s.listener, s.convoy = s.store.NewListener(), s.store.NewConvoy()
+	s.listener, s.convoy, s.pool = s.store.NewListener(), s.store.NewConvoy(), wake.NewPool(spareGoroutines)
 	s.holds = &holds{store: s.store, beat: cfg.Beat, tell: s.holdTopics}
 	s.durability = &selfcheck.Durability{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
 	s.clock = &selfcheck.Clock{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
@@ -311,6 +315,7 @@ func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error 
 	}
 	err = errors.Join(err, draining.Wait())
 	s.convoy.Wait()
+	s.pool.Close()
 	s.documents.Leave(ctx, s.admin.Addr(), rest)
 	return err
 }

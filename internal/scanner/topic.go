@@ -97,7 +97,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	t.listening = s.listener.Listen(t.store,
 		shard.Hearing{Woken: t.hear, Placed: force.Changed.Fire, Listens: t.health.listens})
 	t.polling = &polling{topic: t}
-	t.poller = poll.New(t.store, t.instance, s.convoy, &s.alarms, t.polling, &force.Changed)
+	t.poller = poll.New(t.store, t.instance, s.convoy, &s.alarms, s.pool, t.polling, &force.Changed)
 	t.settler = settle.New(settle.Config{Topic: t.store, Tasks: t.tasks, Window: t.window, Tried: t.health.settled,
 		Metrics: metrics.settled})
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
