@@ -85,7 +85,7 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
 	s := ndjson.Stream{
-		Parse:    func(line []byte) (*ndjson.Request, error) { return ndjson.Parse(line, p.topic) },
+		Parse:    (&ndjson.Parser{Topic: p.topic}).Parse,
 		Do:       p.do,
 		Together: []string{"schedule"}, MaxPayload: maxPayload,
 		Batchers: pipeBatchers, Batch: ndjson.MaxBatch, Ahead: pipeAhead,

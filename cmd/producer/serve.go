@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -89,6 +91,9 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 	log, err := telemetry.NewLogger(cmd.ErrOrStderr(), conn.settings.Log.Level, conn.settings.Log.Format)
 	if err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" { // a batch of lines leaves much that is collected
+		debug.SetGCPercent(400)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/ndjson"
 	"github.com/duefleet/duefleet/producer"
 )
@@ -35,6 +38,8 @@ const (
 	// lineTimeout is how long a batch waits for bytes of the client, and for room for an
 	// answer.
 	lineTimeout = 30 * time.Second
+	// batchBuffer is the size of the buffers of a batch's lines and answers, in bytes.
+	batchBuffer = 64 << 10
 	ndjsonType  = "application/x-ndjson"
 )
 
@@ -59,8 +64,10 @@ type batch struct {
 	r   *request
 	out *bufio.Writer
 	enc *json.Encoder // to out
-	// printed counts the answers since the last flush.
-	printed map[outcome]int
+	// printed counts the answers that have the same outcome as the last one.
+	last    outcome
+	printed int
+	line    []byte // the answer that is being printed
 	ctl     *http.ResponseController
 }
 
@@ -90,7 +97,13 @@ func (h *handler) serveBatch(w http.ResponseWriter, r *request) (status int, err
 			fmt.Sprintf("%d batches run", mostBatches)).later(1)
 	}
 	ctl := http.NewResponseController(w)
-	b := &batch{h: h, r: r, out: bufio.NewWriterSize(timelyWriter{w, ctl}, 64<<10), ctl: ctl, printed: map[outcome]int{}}
+	out, _ := h.writers.Get().(*bufio.Writer)
+	if out == nil {
+		out = bufio.NewWriterSize(nil, batchBuffer)
+	}
+	out.Reset(timelyWriter{w, ctl})
+	defer func() { out.Reset(nil); h.writers.Put(out) }()
+	b := &batch{h: h, r: r, out: out, ctl: ctl}
 	b.enc = json.NewEncoder(b.out)
 	b.enc.SetEscapeHTML(false)
 	_ = b.ctl.EnableFullDuplex() // HTTP/2 needs no such call, and says so
@@ -108,9 +121,10 @@ func (b *batch) run() error {
 	defer context.AfterFunc(b.h.stopping, halt)()
 	// A reader that waits for the client ends with reading.
 	defer context.AfterFunc(reading, func() { _ = b.ctl.SetReadDeadline(time.Now()) })()
+	lines := ndjson.Parser{Topic: b.r.topic}
 	s := ndjson.Stream{
 		Parse: func(line []byte) (*ndjson.Request, error) {
-			wanted, err := ndjson.Parse(line, b.r.topic)
+			wanted, err := lines.Parse(line)
 			if err == nil && wanted.Topic != b.r.topic {
 				err = fmt.Errorf("topic: must be %s, as in the path, or absent", b.r.topic)
 			}
@@ -123,7 +137,7 @@ func (b *batch) run() error {
 			return wanted, err
 		},
 		Do: b.do, Together: []string{"schedule", "reschedule", "cancel", "get"}, MaxPayload: b.h.maxPayload,
-		Batchers: batchers, Batch: ndjson.MaxBatch, Ahead: batchAhead,
+		Batchers: batchers, Batch: ndjson.MaxBatch, Ahead: batchAhead, Coming: b.r.ContentLength >= 0,
 		Finished: func(r *ndjson.Request) {
 			if err := b.print(r); err != nil {
 				halt()
@@ -135,7 +149,14 @@ func (b *batch) run() error {
 			}
 		},
 	}
-	err := s.Run(reading, timely{reading, b.r.Body, b.ctl})
+	in, _ := b.h.readers.Get().(*bufio.Reader)
+	if in == nil {
+		in = bufio.NewReaderSize(nil, batchBuffer)
+	}
+	in.Reset(timely{reading, b.r.Body, b.ctl})
+	err := s.Run(reading, in)
+	in.Reset(nil)
+	b.h.readers.Put(in)
 	_ = b.flush() // the client hung up
 	if err != nil && b.h.stopping.Err() == nil {
 		b.h.log.DebugContext(b.r.Context(), "batch ended early", "client", b.r.client.Name, "error", err)
@@ -192,19 +213,13 @@ func (b *batch) do(ctx context.Context, batch []*ndjson.Request) {
 	}
 	switch batch[0].Verb {
 	case "schedule":
-		for i, result := range b.h.many.ScheduleMany(ctx, ndjson.Tasks(batch)) {
-			answer, err := dueOf(nameOf(batch[i]), result.Due, conditional(result.Err))
-			batch[i].Reply(answer, err)
-		}
+		b.replyDue(batch, b.h.many.ScheduleMany(ctx, ndjson.Tasks(batch)), conditional)
 	case "reschedule":
 		moves := make([]producer.Move, len(batch))
 		for i, r := range batch {
 			moves[i] = producer.Move{ID: r.ID, When: r.When}
 		}
-		for i, result := range b.h.many.RescheduleMany(ctx, b.r.topic, moves) {
-			answer, err := dueOf(nameOf(batch[i]), result.Due, result.Err)
-			batch[i].Reply(answer, err)
-		}
+		b.replyDue(batch, b.h.many.RescheduleMany(ctx, b.r.topic, moves), func(err error) error { return err })
 	case "cancel":
 		for i, err := range b.h.many.CancelMany(ctx, b.r.topic, idsOf(batch)) {
 			batch[i].Reply(cancelAnswer{nameOf(batch[i]), true}, err)
@@ -213,6 +228,14 @@ func (b *batch) do(ctx context.Context, batch []*ndjson.Request) {
 		for i, result := range b.h.many.GetMany(ctx, b.r.topic, idsOf(batch)) {
 			batch[i].Reply(taskAnswer{nameOf(batch[i]), NewView(result.Task)}, result.Err)
 		}
+	}
+}
+
+// replyDue replies with due times.
+func (b *batch) replyDue(batch []*ndjson.Request, results []producer.Result, meaning func(error) error) {
+	for i := range results {
+		due, err := &results[i].Due, meaning(results[i].Err)
+		batch[i].Reply(due, dueProblem(*due, err))
 	}
 }
 
@@ -229,34 +252,56 @@ func idsOf(batch []*ndjson.Request) []string {
 // print writes the answer to a line.
 func (b *batch) print(r *ndjson.Request) error {
 	var answer any
-	var bad ndjson.BadLineError
-	status := http.StatusOK
-	switch {
-	case errors.As(r.Err, &bad):
-		p := problem(http.StatusBadRequest, "bad_request", string(bad))
-		answer, status = lineProblem{r.Line, r.Verb, r.ID, p}, p.Status
-	case r.Err != nil:
-		p := problemOf(r.Err)
-		if p.cause != nil && p.Status >= http.StatusInternalServerError {
-			b.h.failed.Log(context.WithoutCancel(b.r.Context()), "client", b.r.client.Name, "verb", r.Verb, "topic", r.Topic,
-				"id", r.ID, "status", p.Status, "code", p.Code, "error", p.cause)
-		}
-		answer, status = lineProblem{r.Line, r.Verb, r.ID, p}, p.Status
-	default:
-		answer = withHead(lineHead{r.Line, r.Verb, http.StatusOK}, r.Answer)
+	head := lineHead{r.Line, r.Verb, http.StatusOK}
+	due, isDue := r.Answer.(*time.Time)
+	if r.Err != nil {
+		p := b.problem(r)
+		head.Status, answer = p.Status, lineProblem{r.Line, r.Verb, r.ID, p}
+	} else if !isDue {
+		answer = withHead(head, r.Answer)
 	}
-	b.printed[outcome{r.Verb, status}]++
-	return b.enc.Encode(answer)
+	if o := (outcome{r.Verb, head.Status}); o != b.last {
+		b.count()
+		b.last = o
+	}
+	b.printed++
+	if answer != nil {
+		return b.enc.Encode(answer)
+	}
+	b.line = appendDue(b.line[:0], head, nameOf(r), *due)
+	_, err := b.out.Write(b.line)
+	return err
+}
+
+// appendDue appends the answer to a line that set a due time: a lineHead and a dueAnswer.
+// Most answers are such, and encoding/json takes several times as long.
+func appendDue(b []byte, head lineHead, name nameAnswer, due time.Time) []byte {
+	b = strconv.AppendInt(append(b, `{"line":`...), int64(head.Line), 10)
+	b = append(append(append(b, `,"verb":"`...), head.Verb...), `","status":`...)
+	b = strconv.AppendInt(b, int64(head.Status), 10)
+	b, _ = jsontext.AppendQuote(append(b, `,"topic":`...), name.Topic)
+	b, _ = jsontext.AppendQuote(append(b, `,"id":`...), name.ID)
+	b = due.UTC().AppendFormat(append(b, `,"due":"`...), duetime.Format)
+	b = strconv.AppendInt(append(b, `","due_ms":`...), due.UnixMilli(), 10)
+	return append(b, "}\n"...)
+}
+
+// problem returns why a line failed. It logs a failure of the server.
+func (b *batch) problem(r *ndjson.Request) *Problem {
+	if bad, is := errors.AsType[ndjson.BadLineError](r.Err); is {
+		return problem(http.StatusBadRequest, "bad_request", string(bad))
+	}
+	p := problemOf(r.Err)
+	if p.cause != nil && p.Status >= http.StatusInternalServerError {
+		b.h.failed.Log(context.WithoutCancel(b.r.Context()), "client", b.r.client.Name, "verb", r.Verb, "topic", r.Topic,
+			"id", r.ID, "status", p.Status, "code", p.Code, "error", p.cause)
+	}
+	return p
 }
 
 // withHead returns the answer of a verb behind the head of its line.
 func withHead(head lineHead, answer any) any {
 	switch answer := answer.(type) {
-	case dueAnswer:
-		return struct {
-			lineHead
-			dueAnswer
-		}{head, answer}
 	case cancelAnswer:
 		return struct {
 			lineHead
@@ -271,12 +316,20 @@ func withHead(head lineHead, answer any) any {
 	return answer // there are no others
 }
 
+// count counts the answers that were printed.
+func (b *batch) count() {
+	if b.printed > 0 {
+		b.h.lines.WithLabelValues(b.r.client.Name, b.last.verb, strconv.Itoa(b.last.status)).Add(float64(b.printed))
+	}
+	b.printed = 0
+}
+
 // flush sends the answers that were printed, and counts them.
 func (b *batch) flush() error {
-	for o, n := range b.printed {
-		b.h.lines.WithLabelValues(b.r.client.Name, o.verb, strconv.Itoa(o.status)).Add(float64(n))
+	if b.printed == 0 {
+		return nil
 	}
-	clear(b.printed)
+	b.count()
 	if err := b.out.Flush(); err != nil {
 		return err
 	}

@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
@@ -51,6 +54,27 @@ func (d *door) stream(body io.Reader, each func(line map[string]any), headers ..
 		return nil
 	}
 	return err
+}
+
+// TestDueLinesAreWhatTheLibraryWrites: the answers that are written without it say the same.
+func TestDueLinesAreWhatTheLibraryWrites(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		head := lineHead{Line: rapid.Int().Draw(t, "line"), Verb: "schedule", Status: http.StatusOK}
+		name := nameAnswer{Topic: rapid.String().Draw(t, "topic"), ID: rapid.String().Draw(t, "ID")}
+		due := time.UnixMilli(rapid.Int64Range(0, 1<<42).Draw(t, "due"))
+		answer, err := dueOf(name, due, nil)
+		check.OK(t, err)
+		type line struct {
+			lineHead
+			dueAnswer
+		}
+		want, err := json.Marshal(line{head, answer})
+		check.OK(t, err)
+		var got, library any
+		check.OK(t, errors.Join(json.Unmarshal(appendDue(nil, head, name, due), &got), json.Unmarshal(want, &library)))
+		check.Equal(t, "answer", fmt.Sprint(got), fmt.Sprint(library))
+	})
 }
 
 // TestABatchAnswersEachLine in their order, and does the lines of an ID in their order.

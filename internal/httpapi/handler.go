@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,8 @@ type handler struct {
 	tasks      Tasks
 	many       Batches
 	batches    chan struct{}   // has an element for each batch
+	readers    sync.Pool       // *bufio.Reader for a batch
+	writers    sync.Pool       // *bufio.Writer for a batch
 	stopping   context.Context // ends when the server stops
 	stop       context.CancelFunc
 	maxPayload int

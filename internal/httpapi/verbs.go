@@ -94,15 +94,20 @@ func conditional(err error) error {
 }
 
 // dueOf returns the answer with a due time, which may come with task.ErrReplicas too.
-func dueOf(name nameAnswer, due time.Time, err error) (answer any, _ error) {
+func dueOf(name nameAnswer, due time.Time, err error) (dueAnswer, error) {
+	return dueAnswer{name, duetime.Text(due), due.UnixMilli()}, dueProblem(due, err)
+}
+
+// dueProblem returns the problem of an error, with the due time of a task that is stored.
+func dueProblem(due time.Time, err error) error {
 	if err == nil {
-		return dueAnswer{name, duetime.Text(due), due.UnixMilli()}, nil
+		return nil
 	}
 	p := problemOf(err)
 	if !due.IsZero() {
 		p.Due, p.DueMillis = duetime.Text(due), due.UnixMilli()
 	}
-	return nil, p
+	return p
 }
 
 // body reads the payload. It waits for its share of the memory of all bodies; free gives

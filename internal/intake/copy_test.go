@@ -60,7 +60,7 @@ func TestWhatAnIntakeStoresCanBeCopied(t *testing.T) {
 		check.OK(h.t, err)
 		line, err := ndjson.AppendLine(nil, &s, true)
 		check.OK(h.t, err)
-		r, err := ndjson.Decoder{MaxPayload: maxPayload, Now: time.Now}.Decode(line)
+		r, err := (&ndjson.Decoder{MaxPayload: maxPayload, Now: time.Now}).Decode(line)
 		check.OK(h.t, err)
 		_, err = to.Schedule(t.Context(), r.Request)
 		check.OK(h.t, err)

@@ -87,7 +87,7 @@ func FuzzLine(f *testing.F) {
 		f.Add([]byte(line))
 	}
 	now := time.UnixMilli(1796119200000).UTC()
-	d := Decoder{Topic: "orders", MaxPayload: 1000, Now: func() time.Time { return now }}
+	d := &Decoder{Topic: "orders", MaxPayload: 1000, Now: func() time.Time { return now }}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		req, err := d.Decode(line)
 		if err != nil {

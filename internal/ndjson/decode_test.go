@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(check.Leaks(m)) }
 
-func testDecoder() Decoder {
-	return Decoder{Topic: "orders", MaxPayload: 1000, Now: time.Now}
+func testDecoder() *Decoder {
+	return &Decoder{Topic: "orders", MaxPayload: 1000, Now: time.Now}
 }
 
 func TestDecodeLine(t *testing.T) {
@@ -107,7 +107,7 @@ func TestDecodeRecurrence(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 			continue
 		}
-		piped, err := Parse([]byte(`{"verb":"schedule",`+line[1:]), "orders")
+		piped, err := (&Parser{Topic: "orders"}).Parse([]byte(`{"verb":"schedule",` + line[1:]))
 		check.OK(t, err)
 		for _, got := range []*Request{got, piped} {
 			check.Equal(t, line+": rule", *got.Recurrence, *want.Recurrence)
@@ -126,7 +126,7 @@ func TestDecodeBadLine(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		`{"id":"o-1","in":"30m"`:                          "malformed JSON: the line ends too soon",
-		`{"id":"o-1","in":"30m",}`:                        "malformed JSON at byte 23: invalid character ','",
+		`{"id":"o-1","in":"30m",}`:                        "malformed JSON at byte 24: invalid character '}'",
 		`{"id":"o-1" "in":"30m"}`:                         "malformed JSON at byte 13: invalid character '\"' after object value",
 		`{"id":"o-1","in":"30m"} {"id":"o-2","in":"30m"}`: "malformed JSON at byte 25: invalid character",
 		`{"id":"o-1","in":"30m"} x`:                       "malformed JSON at byte 25: invalid character",
@@ -138,7 +138,7 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id":"o-1","at":01}`:                            "malformed JSON at byte 19: invalid character '1' after object value",
 		`{"id":"o-1",,}`:                                  "malformed JSON at byte 13: invalid character ','",
 		`{"id":o-1}`:                                      "malformed JSON at byte 7: invalid character 'o'",
-		`{"id":}`:                                         "malformed JSON at byte 7: missing value after object name",
+		`{"id":}`:                                         "malformed JSON at byte 7: invalid character '}'",
 		`{"id"}`:                                          "malformed JSON at byte 6: invalid character '}' after object name",
 		`{id:"o-1"}`:                                      "malformed JSON at byte 2: invalid character 'i'",
 		`hello`:                                           "malformed JSON at byte 1: invalid character 'h'",
@@ -158,9 +158,11 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id":"\ud83d\ud83d","in":"1m"}`:                 "half a surrogate pair",
 		`{"id":"o-1","in":"1m","color":"red"}`:            `unknown field "color"`,
 		`{"ID":"o-1","in":"1m"}`:                          `unknown field "ID"`,
-		`{"id":"o-1","id":"o-2","in":"1m"}`:               "id: given twice",
-		`{"id":"o-1","in":"1m","headers":{},"headers":{}}`: "headers: given twice",
-		`{"id":"o-1","in":"1m","headers":{"k":"","k":""}}`: "header k: given twice",
+		`{"":"o-1","id":"o-1","in":"1m"}`:                 `unknown field ""`,
+		`{"id":"o-1","recurrence":{"every":"1h","":1}}`:                    `recurrence: unknown field ""`,
+		`{"id":"o-1","id":"o-2","in":"1m"}`:                                "id: given twice",
+		`{"id":"o-1","in":"1m","headers":{},"headers":{}}`:                 "headers: given twice",
+		`{"id":"o-1","in":"1m","headers":{"k":"","k":""}}`:                 "header k: given twice",
 		`{"id":1,"in":"1m"}`:                                               "id: want a string, got a number",
 		`{"id":null,"in":"1m"}`:                                            "id: want a string, got null",
 		`{"id":"o-1","in":1}`:                                              "in: want a string, got a number",

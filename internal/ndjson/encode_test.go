@@ -140,7 +140,7 @@ func TestALineSaysAllOfAMessage(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
-		piped, err := Parse(append([]byte(`{"verb":"schedule",`), line[1:]...), "orders")
+		piped, err := (&Parser{Topic: "orders"}).Parse(append([]byte(`{"verb":"schedule",`), line[1:]...))
 		check.OK(t, err)
 		for _, r := range []*Request{r, piped} {
 			if got, want := body(t, r.AMQP, r.Payload), body(t, s.AMQP, s.Payload); got != want {

@@ -2,6 +2,7 @@ package ndjson
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,38 +15,39 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// pipeLine is a line that holds a request.
-type pipeLine struct {
-	Verb      given[string] `json:"verb"`
-	Topic     given[string] `json:"topic"`
-	IfAbsent  given[bool]   `json:"if_absent"`
-	IfPresent given[bool]   `json:"if_present"`
-	taskLine
+// Parser turns lines of NDJSON into requests of each verb. It is for one goroutine at a time.
+type Parser struct {
+	// Topic of lines that name none. If it is empty, each line must name its own.
+	Topic string
+
+	fields object
 }
 
-// Parse parses a line with a request, for topic if the line names none. With an error the
-// request holds the parts that could be parsed. The producer library checks the rules for
-// input.
-func Parse(line []byte, topic string) (*Request, error) {
-	fields, err := parseLine[pipeLine](line)
-	r := &Request{Verb: fields.Verb.value}
-	r.ID = fields.ID.value
-	r.Topic, _ = topicOf(fields.Topic, topic) // fill reports the error
-	if err == nil {
-		err = r.fill(&fields)
+// Parse parses a line with a request. With an error the request holds the parts that could be
+// parsed. The producer library checks the rules for input.
+func (p *Parser) Parse(line []byte) (*Request, error) {
+	o := &p.fields
+	o.parse(line)
+	r := &Request{Verb: o.text("verb")}
+	if !slices.Contains([]string{"schedule", "reschedule", "cancel", "get"}, r.Verb) {
+		o.fail("verb", fmt.Errorf("want schedule, cancel, reschedule or get; got %q", Clip(r.Verb)))
 	}
-	return r, err
-}
-
-// topicOf returns the topic that a line names, else common.
-func topicOf(own given[string], common string) (string, error) {
-	switch {
-	case own.ok:
-		return own.value, nil
-	case common == "":
-		return "", errors.New("topic: is needed, here or with --topic")
+	early := o.err // nobody asks for the other fields then
+	if !o.has("id") {
+		o.fail("id", errors.New("is needed"))
 	}
-	return common, nil
+	r.ID, r.Topic = o.text("id"), o.topic(p.Topic)
+	if early != nil {
+		return r, early
+	}
+	switch r.Verb {
+	case "schedule":
+		r.IfAbsent, r.IfPresent = o.flag("if_absent"), o.flag("if_present")
+		r.fill(o)
+	case "reschedule":
+		r.When = o.due()
+	}
+	return r, cmp.Or(r.suit(o, "verb", "topic", "if_absent", "if_present"), o.err)
 }
 
 // ParseID parses a line with an ID, blanks included. A line that begins with a double quote is
@@ -64,44 +66,6 @@ func ParseID(line []byte) (id string, err error) {
 	return "", errors.New("it begins with a double quote, and is no JSON string")
 }
 
-// fill sets r from the fields of a line.
-func (r *Request) fill(fields *pipeLine) error {
-	if err := fields.suit(); err != nil {
-		return err
-	}
-	if !fields.ID.ok {
-		return errors.New("id: is needed")
-	}
-	if _, err := topicOf(fields.Topic, r.Topic); err != nil {
-		return err
-	}
-	if r.Verb == "schedule" || r.Verb == "reschedule" {
-		r.IfAbsent, r.IfPresent = fields.IfAbsent.value, fields.IfPresent.value
-		return fields.taskLine.fill(r)
-	}
-	return nil
-}
-
-// suit refuses fields that the verb doesn't take: to ignore them would mislead the client.
-func (f *pipeLine) suit() error {
-	takes := []string{"verb", "topic", "id"}
-	switch f.Verb.value {
-	case "schedule":
-		return nil // it takes all fields
-	case "reschedule":
-		takes = append(takes, "in", "at")
-	case "cancel", "get":
-	default:
-		return fmt.Errorf("verb: want schedule, cancel, reschedule or get; got %q", Clip(f.Verb.value))
-	}
-	for name, given := range fieldsOf(*f) {
-		if given && !slices.Contains(takes, name) {
-			return fmt.Errorf("%s: %s takes no such field", name, f.Verb.value)
-		}
-	}
-	return nil
-}
-
 // ParseExpiration parses a duration as duetime.Span does; an empty text is 0. It refuses an
 // explicit 0, which could be mistaken for "at once".
 func ParseExpiration(s string) (time.Duration, error) {
@@ -115,17 +79,21 @@ func ParseExpiration(s string) (time.Duration, error) {
 	return d, err
 }
 
-// options converts the line's fields for the message's options.
-func (f *taskLine) options() (o task.Options, err error) {
-	if p := f.Priority.value; p < 0 || p > 255 {
-		return o, &task.RuleError{Field: "priority", Rule: "must be 0 to 255", Got: fmt.Sprint(p)}
+// options returns the message's options.
+func (o *object) options() (options task.Options) {
+	priority := o.whole("priority")
+	if priority < 0 || priority > 255 {
+		o.fail("priority", fmt.Errorf("must be 0 to 255; got %d", priority))
 	}
-	if o.Expiration, err = ParseExpiration(f.Expiration.value); err != nil {
-		return o, inField("expiration", err)
+	options.Priority = uint8(priority) //nolint:gosec // 0 to 255
+	var err error
+	if o.has("expiration") {
+		options.Expiration, err = ParseExpiration(o.text("expiration"))
+		o.fail("expiration", err)
 	}
-	o.RoutingKey, o.CorrelationID, o.ReplyTo = f.RoutingKey.value, f.CorrelationID.value, f.ReplyTo.value
-	o.Priority = uint8(f.Priority.value) //nolint:gosec // 0 to 255
-	return o, nil
+	options.RoutingKey, options.ReplyTo = o.text("routing_key"), o.text("reply_to")
+	options.CorrelationID = o.text("correlation_id")
+	return options
 }
 
 // Clip shortens text from the input for an error message.

@@ -82,28 +82,30 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return fmt.Sprintf("%s: %v", e.Field, e.Err) }
 
-// ruleLine is the field recurrence of a line.
-type ruleLine struct {
-	Every given[string]       `json:"every"`
-	Cron  given[string]       `json:"cron"`
-	Zone  given[string]       `json:"zone"`
-	Until given[textOrNumber] `json:"until"`
-	Runs  given[int]          `json:"runs"`
-	Each  given[bool]         `json:"each"`
-}
-
 // recurrence returns the line's rule, nil without one.
-func (f *taskLine) recurrence() (*task.Recurrence, error) {
-	if !f.Recurrence.ok {
-		return nil, nil
+func (o *object) recurrence() *task.Recurrence {
+	inner := o.object("recurrence", "recurrence.")
+	if inner == nil {
+		return nil
 	}
-	v, texts := f.Recurrence.value, map[string]string{}
-	if v.Every.ok {
-		texts["every"] = v.Every.value
+	texts := map[string]string{}
+	if inner.has("every") {
+		texts["every"] = inner.text("every")
 	}
-	if v.Until.ok {
-		texts["until"] = string(v.Until.value)
+	if inner.has("until") {
+		texts["until"] = inner.textOrNumber("until")
 	}
-	r := task.Recurrence{Cron: v.Cron.value, Zone: v.Zone.value, Runs: v.Runs.value, Each: v.Each.value}
-	return ParseRule(r, texts)
+	r, err := ParseRule(task.Recurrence{Cron: inner.text("cron"), Zone: inner.text("zone"), Runs: inner.whole("runs"),
+		Each: inner.flag("each")}, texts)
+	var wrong *FieldError
+	if errors.As(err, &wrong) {
+		inner.fail(wrong.Field, wrong.Err)
+	}
+	if name, found := inner.unasked(); found {
+		o.fail("recurrence", unknownField(name, []string{"every", "cron", "zone", "until", "runs", "each"}))
+	}
+	if o.err == nil {
+		o.err = inner.err
+	}
+	return r
 }

@@ -10,10 +10,13 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/duefleet/duefleet/internal/amqpmsg"
+	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -28,6 +31,8 @@ const (
 	// maxBatchBytes limits the size of a batch, so that a call with large payloads doesn't
 	// delay other clients of Redis.
 	maxBatchBytes = 4 << 20
+	// gatherTime is how long a batch waits for lines that are on their way.
+	gatherTime = 2 * time.Millisecond
 )
 
 // BadLineError says why a line holds no valid request.
@@ -51,14 +56,13 @@ type Request struct {
 	Answer any
 	Err    error
 
-	weight int64         // share of the memory budget, in bytes
-	done   chan struct{} // closed when there is an answer
+	weight int64       // share of the memory budget, in bytes
+	done   atomic.Bool // its batch is done
 }
 
-// Reply sets the result of a request of a stream. It must be called exactly once.
+// Reply sets the result of a request.
 func (r *Request) Reply(answer any, err error) {
 	r.Answer, r.Err = answer, err
-	close(r.done)
 }
 
 // Stream does requests that come one per line.
@@ -72,8 +76,8 @@ func (r *Request) Reply(answer any, err error) {
 type Stream struct {
 	// Parse parses a line. With an error the request holds the parts that it could parse.
 	Parse func(line []byte) (*Request, error)
-	// Do does a batch, and replies to each of its requests. It is called from several
-	// goroutines.
+	// Do does a batch, and replies once to each of its requests before it returns. It is called
+	// from several goroutines.
 	Do func(ctx context.Context, batch []*Request)
 	// Finished receives the requests in order. Idle is called when the next one isn't done.
 	Finished func(r *Request)
@@ -85,10 +89,14 @@ type Stream struct {
 	Batch      int      // the most tasks of one call.
 	Ahead      int      // how many requests are read before the first of them is done, at most.
 	Strict     bool     // stop after a bad line.
+	// Coming says that the whole input is on its way, and waits for no answer. Then requests wait
+	// for the next ones, up to gatherTime for each batch, so that batches are large.
+	Coming bool
 
 	budget   *semaphore.Weighted
 	lines    *lineReader
 	queue    chan *Request
+	some     wake.Signal // requests are done
 	batchers []chan []*Request
 	pending  [][]*Request // read, by batcher
 }
@@ -102,7 +110,8 @@ func (s *Stream) Read() int { return s.lines.number }
 func (s *Stream) Run(ctx context.Context, in io.Reader) error {
 	s.budget = semaphore.NewWeighted(MemoryBudget)
 	s.lines = newLineReader(in, maxLine(s.MaxPayload))
-	s.queue, s.batchers = make(chan *Request, s.Ahead), make([]chan []*Request, s.Batchers)
+	s.queue, s.some = make(chan *Request, s.Ahead), wake.NewSignal()
+	s.batchers = make([]chan []*Request, s.Batchers)
 	s.pending = make([][]*Request, s.Batchers)
 	var running sync.WaitGroup
 	for i := range s.batchers {
@@ -160,7 +169,10 @@ func (s *Stream) read(ctx context.Context) error {
 		if err == nil {
 			at := maphash.Comparable(seed, [2]string{r.Topic, r.ID}) % uint64(s.Batchers) //nolint:gosec // above 0
 			s.pending[at] = append(s.pending[at], r)
-		} else if r.Reply(nil, err); s.Strict {
+			continue
+		}
+		r.Reply(nil, err)
+		if s.done(r); s.Strict {
 			return nil
 		}
 	}
@@ -170,11 +182,13 @@ func (s *Stream) read(ctx context.Context) error {
 // request makes a request of a line, or of the error of reading the line. It waits until
 // the memory budget has room for the request.
 func (s *Stream) request(line []byte, wrong error) (*Request, error) {
-	r := &Request{}
+	var r *Request
 	if wrong == nil {
 		r, wrong = s.Parse(line)
+	} else {
+		r = &Request{}
 	}
-	r.Line, r.End, r.done = s.lines.number, s.lines.end, make(chan struct{})
+	r.Line, r.End = s.lines.number, s.lines.end
 	r.weight = int64(len(line)) + requestOverhead
 	if r.Verb == "get" {
 		r.weight += int64(s.MaxPayload) // of the answer
@@ -196,8 +210,12 @@ func (s *Stream) request(line []byte, wrong error) (*Request, error) {
 func (s *Stream) work(ctx context.Context, batcher <-chan []*Request) {
 	for waiting := range batcher {
 		for len(waiting) > 0 {
+			if s.Coming {
+				waiting = s.gather(batcher, waiting)
+			}
 			n := s.batch(waiting)
 			s.Do(ctx, waiting[:n])
+			s.done(waiting[:n]...)
 			waiting = waiting[n:]
 			select {
 			case more := <-batcher: // they came meanwhile, so they can be in the next batch
@@ -206,6 +224,32 @@ func (s *Stream) work(ctx context.Context, batcher <-chan []*Request) {
 			}
 		}
 	}
+}
+
+// gather adds requests that come soon, up to a batch.
+func (s *Stream) gather(batcher <-chan []*Request, waiting []*Request) []*Request {
+	late := time.NewTimer(gatherTime)
+	defer late.Stop()
+	for len(waiting) < s.Batch {
+		select {
+		case more, open := <-batcher:
+			if !open {
+				return waiting
+			}
+			waiting = append(slices.Clip(waiting), more...)
+		case <-late.C:
+			return waiting
+		}
+	}
+	return waiting
+}
+
+// done lets finish go on with requests that have an answer.
+func (s *Stream) done(requests ...*Request) {
+	for _, r := range requests {
+		r.done.Store(true)
+	}
+	s.some.Send()
 }
 
 // batch returns how many of the first requests make a batch. It ends at the limits of one call,
@@ -226,11 +270,11 @@ func (s *Stream) batch(requests []*Request) int {
 // finish passes requests to s.Finished in their order, and releases their memory.
 func (s *Stream) finish() {
 	for r := range s.queue {
-		select {
-		case <-r.done:
-		default:
+		if !r.done.Load() {
 			s.Idle()
-			<-r.done
+		}
+		for !r.done.Load() {
+			<-s.some
 		}
 		s.Finished(r)
 		s.budget.Release(r.weight)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/duefleet/duefleet/test/check"
 )
@@ -15,7 +17,7 @@ import (
 func lanes() (*Stream, <-chan []*Request) {
 	batches := make(chan []*Request, 1000)
 	return &Stream{
-		Parse: func(line []byte) (*Request, error) { return Parse(line, "orders") },
+		Parse: (&Parser{Topic: "orders"}).Parse,
 		Do: func(_ context.Context, batch []*Request) {
 			for _, r := range batch {
 				r.Reply(r.ID, nil)
@@ -50,6 +52,31 @@ func TestLinesThatArriveTogetherAreSentTogether(t *testing.T) {
 	if want := []int{50, 10, 20, 1, 1}; !slices.Equal(sizes, want) {
 		t.Errorf("batches of %d, want %d", sizes, want)
 	}
+}
+
+// TestLinesOnTheirWayAreSentTogether: if the whole input is coming, lines wait for the next ones,
+// and not for long.
+func TestLinesOnTheirWayAreSentTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, batches := lanes()
+		s.Coming = true
+		out, in := io.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(t.Context(), out) }()
+		write := func(id string, pause time.Duration) {
+			_, err := fmt.Fprintf(in, `{"verb":"schedule","id":%q,"in":"1h"}`+"\n", id)
+			check.OK(t, err)
+			<-time.After(pause)
+		}
+		write("a", gatherTime/2)
+		write("b", gatherTime)
+		write("c", 0)
+		check.OK(t, in.Close())
+		check.OK(t, <-ended)
+		check.Equal(t, "first batch", len(<-batches), 2)
+		check.Equal(t, "second batch", len(<-batches), 1)
+	})
 }
 
 // TestNoLineWaitsForTheNext: a client may wait for its answer before it sends more.
