@@ -73,7 +73,8 @@ type cancelling struct {
 // cancelled has the findings of all tries about one task.
 type cancelled struct {
 	found bool
-	at    int64 // the time in ms, by the clock of its new shard
+	other bool  // the shard that was asked last has a version outside the group.
+	at    int64 // the time in ms, by the clock of its new shard.
 	begun bool  // the cancel is partly done
 	noted bool  // for the consumers
 	err   error
@@ -167,7 +168,7 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 		at := of(p, c.ids[i])
 		taken := p.Moving(c.ids[i]) && at == p.New(c.ids[i])
 		if c.group != "" { // the old shard may have another task of the ID, for a mover
-			taken = taken && c.tasks[i].found
+			taken = taken && c.tasks[i].found && !c.tasks[i].other
 		}
 		return batchKey{shard: at, moving: taken}
 	}, func(int) int { return 0 })
@@ -202,7 +203,7 @@ func (c *cancelled) add(there, other bool, at int64) {
 	} else if there {
 		c.found = true
 	}
-	c.at, c.begun = at, true
+	c.other, c.at, c.begun = other, at, true
 }
 
 // noteCancels notes the cancels in the delivery histories, for the consumers.

@@ -156,6 +156,32 @@ func TestOnlyAGroupsTaskIsCancelled(t *testing.T) {
 	}
 }
 
+// TestAGroupsSecondRemovalSparesANewerVersion: a cancel removes twice. In between, the task may be
+// scheduled outside the group, and begin to move. Its new shard must not take it for gone.
+func TestAGroupsSecondRemovalSparesANewerVersion(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2)
+	r, ctx := c.Router("orders"), c.t.Context()
+	ids := strings.Split("abcdefghijklmnop", "")
+	for _, id := range ids {
+		check.OK(c.t, r.Schedule(ctx, []shard.Entry{inGroup("g", id)})[0].Err)
+	}
+	cancel := cancelling{router: r, ids: ids, perScript: len(ids), group: "g", tasks: make([]cancelled, len(ids))}
+	cancel.remove(ctx, upTo(len(ids)))
+	cancel.noteCancels(ctx, cancel.meant(upTo(len(ids))))
+	for _, id := range ids {
+		check.OK(c.t, r.Schedule(ctx, []shard.Entry{inGroup("h", id)})[0].Err)
+	}
+	c.begin(7)
+	_, err := r.refresh(ctx)
+	check.OK(c.t, err)
+	cancel.remove(ctx, cancel.meant(upTo(len(ids))))
+	for i, id := range ids {
+		check.OK(c.t, cancel.tasks[i].err)
+		check.OK(c.t, r.RescheduleMany(ctx, []Move{{ID: id, When: task.In(time.Minute)}}, task.DefaultMaxPayload)[0].Err)
+	}
+}
+
 // TestAConsumersRetryStaysInItsGroup, unless a newer version is in another.
 func TestAConsumersRetryStaysInItsGroup(t *testing.T) {
 	t.Parallel()
