@@ -155,7 +155,7 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	})
 }
 
-// TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake: a worker that reads one keeps
+// TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake: a poller that reads one keeps
 // the known placement, because it can't tell which came first. The reconciler knows when
 // it looked, and takes it.
 func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
@@ -178,10 +178,10 @@ func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 	other.Shards, other.Previous = 5, 5
 	key := l.cfg.Settings.Redis.Prefix + ":placement:{orders}"
 	check.OK(l.t, l.rdb.HSet(t.Context(), key, "value", other.String()).Err())
-	ticks := l.value("duefleet_ticks_total") + 2*l.value("duefleet_workers") + 2
-	check.Until(t, "every worker to read it", func() bool { return l.value("duefleet_ticks_total") >= ticks })
+	ticks := l.value("duefleet_ticks_total") + 2
+	check.Until(t, "the poller to read it", func() bool { return l.value("duefleet_ticks_total") >= ticks })
 	if p, _ := orders.resharder.Known(); p != known {
-		t.Errorf("a worker took %v, and knew %v", p, known)
+		t.Errorf("the poller took %v, and knew %v", p, known)
 	}
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5", "tick: 10ms")})
 	check.Until(t, "5 shards to be applied", func() bool { return orders.inForce.Settings().Shards == 5 })
