@@ -125,10 +125,26 @@ func snapshot(ctx context.Context, r *harness.Redis, pids []int) (moment, error)
 	return moment{time.Now(), harness.Total(calls), redis, members}, err
 }
 
+const rss = "MB of a scanner"
+
+// mostResident adds the resident set of the scanner that has most.
+func mostResident(f *harness.Fleet, s *Results, subject string) error {
+	var most int64
+	for _, pid := range f.PIDs() {
+		bytes, err := harness.RSS(pid)
+		if err != nil {
+			return err
+		}
+		most = max(most, bytes)
+	}
+	s.Add(subject, rss, float64(most)/1e6)
+	return nil
+}
+
 // asleep measures a fleet with many topics in which nothing is due. The topics fall asleep
 // within the first half minute.
 func asleep(topics int) Measure {
-	const rss, ready, stopped = "MB of a scanner", "ready after s", "stopped after s"
+	const ready, stopped = "ready after s", "stopped after s"
 	const connections = "Redis connections of a scanner"
 	name, number := "asleep", report.Number(float64(topics))
 	many := "duefleet, " + number + " topics"
@@ -168,15 +184,9 @@ func asleep(topics int) Measure {
 			if err := resting(ctx, r, s, many, f.PIDs(), 12*time.Second); err != nil {
 				return err
 			}
-			var most int64
-			for _, pid := range f.PIDs() {
-				bytes, err := harness.RSS(pid)
-				if err != nil {
-					return err
-				}
-				most = max(most, bytes)
+			if err := mostResident(f, s, many); err != nil {
+				return err
 			}
-			s.Add(many, rss, float64(most)/1e6)
 			after, err := r.Redis.Connections(ctx)
 			if err != nil {
 				return err

@@ -17,6 +17,7 @@ func topics() Measure {
 			report.Goal{Subject: many, Name: p99, Over: rawDirect, AtMostMore: 5}),
 		Notes: []string{
 			"The topics sleep before the load, so each wakes with its first task",
+			"Memory is the resident set of the scanner that has most, after the load",
 			"publish to consume is the same load without a delay; lateness-1000 is the same load in one topic",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
@@ -28,6 +29,9 @@ func topics() Measure {
 				return err
 			}
 			if err := fleetTrial(r, f, many).run(ctx, r, r.Load(load), s); err != nil {
+				return err
+			}
+			if err := mostResident(f, s, many); err != nil {
 				return err
 			}
 			if err := f.Stop(); err != nil {

@@ -87,7 +87,7 @@ func newBusy(t *testing.T, broker *servers.RabbitMQ) *busy {
 		})
 	check.Background(t, "a publisher", running(b.Publisher))
 	t.Cleanup(b.goOn)
-	ready(t, b.Publisher)
+	roomy(t, b.Publisher, behind+10)
 	publish(t, b.Publisher, of("passes", "first", 1)...)
 	check.Closed(t, "a result to be handled", entered)
 	return b
@@ -114,7 +114,7 @@ func abandonedOverdue(t *testing.T, broker *servers.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{via}})
 	wire := tap(t, network, c)
 	p, got := publisher(t, c, "topic", forward.Route{Exchange: "abandoned"})
-	ready(t, p)
+	roomy(t, p, behind+10)
 	network.muteLater()
 	network.held.shut()
 	opened := network.channels.Load()

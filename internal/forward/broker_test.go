@@ -133,7 +133,7 @@ func rests(t *testing.T, broker *servers.RabbitMQ) {
 		t.Helper()
 		check.Until(t, what, func() bool { return right(p.Places()) })
 	}
-	has("the first channel", func(n int) bool { return n == 256 })
+	has("the first channel", func(n int) bool { return n == 16 })
 	var all []*forward.Message
 	for round, on := range []bool{true, false, true, false} {
 		batch := messages("topic", fmt.Sprint("rests", round), window)
@@ -149,7 +149,7 @@ func rests(t *testing.T, broker *servers.RabbitMQ) {
 	}
 	check.Until(t, "the declaration to be a second old", func() bool { return time.Since(declared) > time.Second })
 	p.Rest(false)
-	has("another channel", func(n int) bool { return n >= 256 })
+	has("another channel", func(n int) bool { return n >= 16 })
 
 	// The new channel is young, but the declaration isn't: the first message that comes back
 	// makes the scanner declare again.
@@ -332,7 +332,7 @@ func unanswering(t *testing.T, broker *servers.RabbitMQ) {
 func standstill(t *testing.T, broker *servers.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat})
 	p, got := publisher(t, c, "topic", quorumRoute("standstill"))
-	ready(t, p)
+	roomy(t, p, 60)
 	check.OK(t, broker.Pause())
 	batch := messages("topic", "m", 50)
 	publish(t, p, batch...)

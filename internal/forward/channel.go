@@ -25,8 +25,9 @@ const (
 	redeclareAfter = time.Second
 	// firstPlaces is the number of places of a topic's first channel, which cost 330 bytes
 	// each. Most topics never have more messages in flight. One that fills them gets a
-	// channel with the whole window.
-	firstPlaces = 256
+	// channel with morePlaces times as many, up to the whole window.
+	firstPlaces = 16
+	morePlaces  = 16
 	// restAfter is how long a topic that rests keeps its channel.
 	restAfter = time.Minute
 )
@@ -57,7 +58,7 @@ type channel struct {
 	declared time.Time // when this or an earlier channel declared the route, as prepared says.
 	degraded atomic.Bool
 	replace  func()                     // called once the channel is degraded or full
-	widen    func(window int)           // gives the topic's next channels that many places
+	widen    func(places int)           // gives the topic's next channels that many
 	refusal  atomic.Pointer[amqp.Error] // the error with which the broker closed it
 	// headers and refused belong to the goroutine that publishes. They hold the headers
 	// of the message being written, and the results of messages that can't be written.
@@ -107,7 +108,7 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 	seq, v := ch.confirms.place(m, r.ConfirmTimeout, want)
 	for ; v == full; seq, v = ch.confirms.place(m, r.ConfirmTimeout, want) {
 		if r.Window > len(ch.confirms.ring) {
-			ch.widen(r.Window)
+			ch.widen(morePlaces * len(ch.confirms.ring))
 			ch.replace()
 		}
 		if err := ch.waitRoom(ctx); err != nil {

@@ -169,7 +169,7 @@ func TestHalfOpenConnection(t *testing.T) {
 		forward.Route{
 			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 		})
-	ready(t, p)
+	roomy(t, p, 200)
 	network.frozen.shut()
 	if late := overdue(t, p, got); late < 0 {
 		t.Errorf("resolved %v before the deadline", -late)

@@ -62,6 +62,12 @@ func (p *Publisher) Places() int {
 	return len(ch.confirms.ring)
 }
 
+// Widen gives the topic a channel with at least that many places, or with its window.
+func (p *Publisher) Widen(places int) {
+	p.widen(places)
+	p.look()
+}
+
 // Shared returns how many open channels wait for the next topic that rests and checks its route.
 func (c *Connection) Shared() int {
 	c.mu.Lock()

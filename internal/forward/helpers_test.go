@@ -121,6 +121,15 @@ func ready(t testing.TB, p *forward.Publisher) {
 	check.OK(t, p.WaitReady(check.Context(t)))
 }
 
+// roomy waits until the topic's channel has that many places. A broker that no longer answers opens
+// no larger channel.
+func roomy(t *testing.T, p *forward.Publisher, places int) {
+	t.Helper()
+	p.Widen(places)
+	check.Until(t, "a large channel", func() bool { return p.Places() >= places })
+	ready(t, p)
+}
+
 func publish(t testing.TB, p *forward.Publisher, batch ...*forward.Message) {
 	t.Helper()
 	check.OK(t, p.Publish(t.Context(), batch))

@@ -16,7 +16,7 @@ func TestMeasureHalfOpenConnection(t *testing.T) {
 		forward.Route{
 			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 		})
-	ready(t, p)
+	roomy(t, p, 200)
 	network.frozen.shut()
 	defer network.frozen.open()
 	if late := overdue(t, p, got); late > 5*time.Second {

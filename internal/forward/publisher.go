@@ -289,11 +289,11 @@ func (p *Publisher) places(window int) int {
 	return min(window, max(p.wide, firstPlaces))
 }
 
-// widen gives the topic's next channels room for a whole window.
-func (p *Publisher) widen(window int) {
+// widen gives the topic's next channels that many places, but no more than a whole window.
+func (p *Publisher) widen(places int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wide = max(p.wide, window)
+	p.wide = max(p.wide, places)
 }
 
 // installed returns the channel that Publish uses, or nil and the reason.
