@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -92,9 +90,7 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 	if err != nil {
 		return err
 	}
-	if os.Getenv("GOGC") == "" { // a batch of lines leaves much that is collected
-		debug.SetGCPercent(400)
-	}
+	cli.LeastHeap()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server := conn.server(cmd)

@@ -109,6 +109,7 @@ other setting outside topics. SIGHUP never ends a scanner.`,
 }
 
 func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
+	cli.LeastHeap()
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // by default it would end the program
 	defer signal.Stop(hup)
