@@ -127,17 +127,18 @@ func snapshot(ctx context.Context, r *harness.Redis, pids []int) (moment, error)
 
 const rss = "MB of a scanner"
 
-// mostResident adds the resident set of the scanner that has most.
-func mostResident(f *harness.Fleet, s *Results, subject string) error {
+// addMost adds the memory of the scanner that has most, in MB. of returns the bytes of a
+// process.
+func addMost(f *harness.Fleet, of func(pid int) (int64, error), s *Results, subject, name string) error {
 	var most int64
 	for _, pid := range f.PIDs() {
-		bytes, err := harness.RSS(pid)
+		bytes, err := of(pid)
 		if err != nil {
 			return err
 		}
 		most = max(most, bytes)
 	}
-	s.Add(subject, rss, float64(most)/1e6)
+	s.Add(subject, name, float64(most)/1e6)
 	return nil
 }
 
@@ -184,7 +185,7 @@ func asleep(topics int) Measure {
 			if err := resting(ctx, r, s, many, f.PIDs(), 12*time.Second); err != nil {
 				return err
 			}
-			if err := mostResident(f, s, many); err != nil {
+			if err := addMost(f, harness.RSS, s, many, rss); err != nil {
 				return err
 			}
 			after, err := r.Redis.Connections(ctx)

@@ -45,15 +45,9 @@ func instant() Measure {
 
 // largest adds the memory of the largest scanner, and the number of redelivered tasks.
 func largest(ctx context.Context, f *harness.Fleet, s *Results, subject string) error {
-	var most int64
-	for _, pid := range f.PIDs() {
-		peak, err := harness.PeakRSS(pid)
-		if err != nil {
-			return err
-		}
-		most = max(most, peak)
+	if err := addMost(f, harness.PeakRSS, s, subject, scannerMB); err != nil {
+		return err
 	}
-	s.Add(subject, scannerMB, float64(most)/1e6)
 	again, err := f.Metric(ctx, "duefleet_redelivered_total")
 	s.Add(subject, redelivered, again)
 	return err

@@ -31,7 +31,7 @@ func topics() Measure {
 			if err := fleetTrial(r, f, many).run(ctx, r, r.Load(load), s); err != nil {
 				return err
 			}
-			if err := mostResident(f, s, many); err != nil {
+			if err := addMost(f, harness.RSS, s, many, rss); err != nil {
 				return err
 			}
 			if err := f.Stop(); err != nil {

@@ -316,6 +316,35 @@ func TestScanMeetsEveryTaskInWhateverState(t *testing.T) {
 	check.Equal(t, "tasks the scan didn't meet", len(want), 0)
 }
 
+// A change that waits for one task of many doesn't look as if nothing were left.
+func TestProgressShowsTheLastTask(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	var stay []string
+	moves := ""
+	for len(stay) < 500 || moves == "" {
+		if id := string(NewOp()); Place(id, 2) == 0 {
+			stay = append(stay, id)
+		} else {
+			moves = id
+		}
+	}
+	c.put(task.In(time.Hour), stay[:progressSample]...)
+	c.begin(2)
+	misplaced := func() int64 {
+		progress, err := c.Progress(c.t.Context(), c.p)
+		check.OK(c.t, err)
+		return progress.Misplaced
+	}
+	check.Equal(t, "misplaced of a few that stay", misplaced(), 0)
+	c.put(task.In(time.Hour), append(stay[progressSample:], moves)...)
+	for range 20 {
+		if misplaced() == 0 {
+			t.Fatal("nothing is misplaced, want at least one of many")
+		}
+	}
+}
+
 func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)

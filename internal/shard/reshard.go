@@ -224,7 +224,8 @@ type Progress struct {
 	// Moved is how many tasks were moved so far.
 	Moved int64
 	// Misplaced is how many tasks must still be moved or delivered. They are counted in
-	// small shards and estimated from samples in large ones.
+	// small shards and estimated from samples in large ones. It is at least 1 while a large
+	// shard isn't clean.
 	Misplaced int64
 	// Clean is how many shards are clean, of Shards.
 	Clean, Shards int
@@ -278,17 +279,22 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	}
 	_, _ = pipe.Exec(ctx) // each command carries its own error
 	failed := map[int]error{}
+	least := int64(0)
 	for i := range clean {
 		moved, err := movedUnder(fences[i], p)
 		out.Moved += moved
 		if samples[i] != nil {
 			out.Misplaced += estimate(counts[i].Val(), samples[i].Val(), i, p)
+			if counts[i].Val() > progressSample {
+				least = 1 // a sample rarely has the last one
+			}
 			err = errors.Join(err, counts[i].Err(), samples[i].Err())
 		}
 		if err != nil {
 			failed[i] = fmt.Errorf("read progress of shard %d of topic %s: %w", i, t.name, err)
 		}
 	}
+	out.Misplaced = max(out.Misplaced, least)
 	return out, t.LeftOut(len(clean), failed)
 }
 
