@@ -26,8 +26,8 @@ func auditCommand(s *settings) *cobra.Command {
 		Use:   "audit [TOPIC]",
 		Short: "Shows which commands changed tasks, and who ran them",
 		Long: `Shows the last 1,000 commands that changed tasks, the newest first. They are parked
-replay and purge, tasks run-now, move and cancel, data accept, and topic pause and resume
-with --in-redis. The console's changes of documents are there, too. Redis holds them.
+replay and purge, tasks run-now, move and cancel, intake refuse, data accept, and topic
+pause and resume with --in-redis. The console's changes of documents are there, too. Redis holds them.
 Times are by Redis's clock.
 
 The author is --as, else the name of Consul's token, else the user. An entry is written

@@ -6,11 +6,15 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/duefleet/duefleet/internal/amqpmsg"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestMessagesOfTheIntakeAreListed: tasks ls and parked ls show routing key, properties,
@@ -112,4 +116,47 @@ func TestTopicsThatShareAnIntakesQueueAreRefused(t *testing.T) {
 	o.wants(cli.Done, "written", "topic", "pause", "orders", "--no-wait")
 	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
 	o.wants(cli.Done, "written", "topic", "set", "orders", "intake.queue=p", "--no-wait")
+}
+
+// TestIntakeRefuse: the first messages of the queue are set aside, listed, and recorded for
+// scanner audit.
+func TestIntakeRefuse(t *testing.T) {
+	t.Parallel()
+	o, url := newBrokerOperator(t)
+	ch := servertest.Channel(t, url)
+	inletsOf(t, ch, "x", "topic", "q")
+	o.wants(cli.Done, "written", "topic", "create", "orders", "intake.exchange=x", "intake.queue=q", "--no-wait")
+	o.serve("orders", 2)
+	for _, id := range []string{"a", "b", "c"} {
+		p := amqp.Publishing{MessageId: id, Body: []byte("body")}
+		check.OK(t, ch.PublishWithContext(t.Context(), "x", "key", true, false, p))
+	}
+	o.wants(cli.Done, "waiting for the first message of queue q, for up to 2m0s\n"+
+		"MESSAGE ID  EXCHANGE  ROUTING KEY  BYTES\na           x         key          4\n", "intake", "refuse", "orders")
+	code, text := o.call("intake", "refuse", "orders", "--limit", "2", "--reason", "no shop", "-o", "json")
+	_, lines, _ := strings.Cut(text, "\n")
+	var all []refusedLine
+	if err := json.Unmarshal([]byte(lines), &all); err != nil || code != cli.Done || len(all) != 2 ||
+		all[1] != (refusedLine{"c", "x", "key", 4}) {
+		t.Errorf("code %d, %v: %s", code, err, text)
+	}
+	for _, reason := range []string{"an operator refused it", "no shop", "no shop"} {
+		d, there, err := ch.Get("q.refused", true)
+		if err != nil || !there || d.Headers["x-duefleet-refused"] != reason {
+			t.Errorf("refused for %v, %v, want %q", d.Headers, err, reason)
+		}
+	}
+	e := o.audited("intake refuse")
+	if n, _ := e["counts"].(map[string]any); e["state"] != "done" || n["changed"] != 1.0 ||
+		e["filter"] != "the first messages of queue q" {
+		t.Errorf("the audit has %v", e)
+	}
+	o.wants(cli.Failed, "the queue is empty, or a scanner takes messages from it", "intake", "refuse", "orders",
+		"--wait", "10ms")
+	o.wants(cli.Done, "written", "topic", "create", "plain", "--no-wait")
+	o.wants(cli.Failed, "topic plain has no intake", "intake", "refuse", "plain")
+	o.wants(cli.NotFound, "", "intake", "refuse", "absent")
+	o.wants(cli.Usage, "--limit: must be at least 1", "intake", "refuse", "orders", "--limit", "0")
+	o.wants(cli.Usage, "--wait: must be above 0", "intake", "refuse", "orders", "--wait", "0s")
+	o.wants(cli.Usage, "--reason: must be a text", "intake", "refuse", "orders", "--reason", "")
 }

@@ -71,15 +71,15 @@ Exit codes:
 		SilenceUsage:  true,
 		Version:       cli.ReadBuild("scanner").Version,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: run, check, doctor, status, console, topic, tasks, parked, data or " +
-				"healthcheck")
+			return cli.UsageError("name a command: run, check, doctor, status, console, topic, tasks, parked, intake, data " +
+				"or healthcheck")
 		},
 	}
 	var s settings
 	root.PersistentFlags().StringVar(&s.path, "config", "", "the configuration file")
 	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), consoleCommand(&s),
-		topicCommand(&s), tasksCommand(&s), parkedCommand(&s), dataCommand(&s), auditCommand(&s), healthcheckCommand(&s),
-		versionCommand())
+		topicCommand(&s), tasksCommand(&s), parkedCommand(&s), intakeCommand(&s), dataCommand(&s), auditCommand(&s),
+		healthcheckCommand(&s), versionCommand())
 	cli.Complete(root, s.completeTopics)
 	return root
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/spf13/cobra"
@@ -13,7 +12,6 @@ import (
 	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/connect"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -229,18 +227,6 @@ func (w topicWork) unbindOld(cmd *cobra.Command, topic string) error {
 	return err
 }
 
-// brokerOf returns the settings of a connection to the configured RabbitMQ.
-func brokerOf(cfg *config.Config) (forward.Config, error) {
-	secure, err := connect.ReadTLS(cfg.RabbitMQ.TLS)
-	if err != nil {
-		return forward.Config{}, fmt.Errorf("rabbitmq.tls: %w", err)
-	}
-	return forward.Config{
-		URLs: cfg.RabbitMQ.URLs, TLS: secure, Name: "duefleet topic", Receives: true,
-		Advice: func(text string) string { return connect.Advice("rabbitmq", text) },
-	}, nil
-}
-
 // unbind removes bindings at the configured RabbitMQ.
 func unbind(ctx context.Context, cfg *config.Config, left []topicconfig.Binding) error {
 	if len(left) == 0 {
@@ -263,29 +249,18 @@ func unbindIntakes(cmd *cobra.Command, cfg *config.Config, topic string, left []
 	if len(left) == 0 {
 		return nil
 	}
-	broker, err := brokerOf(cfg)
-	if err != nil {
-		return err
-	}
-	connection, err := forward.New(broker)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(cmd.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { _ = connection.Run(ctx) }) // it returns no error before ctx ends
-	for _, l := range left {
-		b, arguments := l.Binding()
-		n, err := intake.Unbind(ctx, connection, intake.Abandoned{Exchange: b.Exchange, Queue: b.Queue,
-			RoutingKey: b.RoutingKey, Arguments: arguments})
-		if err != nil {
-			return fmt.Errorf("%w; nothing was unbound from exchange %s, by hand: %s", err, l.Exchange,
-				topicconfig.UnbindCommand(l, vhost(cfg)))
+	return withBroker(cmd.Context(), cfg, func(ctx context.Context, connection *forward.Connection) error {
+		for _, l := range left {
+			b, arguments := l.Binding()
+			n, err := intake.Unbind(ctx, connection, intake.Abandoned{Exchange: b.Exchange, Queue: b.Queue,
+				RoutingKey: b.RoutingKey, Arguments: arguments})
+			if err != nil {
+				return fmt.Errorf("%w; nothing was unbound from exchange %s, by hand: %s", err, l.Exchange,
+					topicconfig.UnbindCommand(l, vhost(cfg)))
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "topic %s: queue %s is unbound from exchange %s; messages that lie in it: %d; "+
+				"delete it and %s.refused when they are empty\n", topic, l.Queue, l.Exchange, n, l.Queue)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "topic %s: queue %s is unbound from exchange %s; messages that lie in it: %d; "+
-			"delete it and %s.refused when they are empty\n", topic, l.Queue, l.Exchange, n, l.Queue)
-	}
-	return nil
+		return nil
+	})
 }

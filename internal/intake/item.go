@@ -48,6 +48,8 @@ const (
 	refusedLoop = "loop"
 	// refusedUnreadable is for a message whose headers amqpframe replaced.
 	refusedUnreadable = "unreadable"
+	// refusedOperator is for a message that breaks no rule; see First.
+	refusedOperator = "operator"
 )
 
 // refusal says which rule a message breaks. A repeat would break it again.

@@ -337,8 +337,13 @@ func (s *session) lost() error {
 	default:
 		return nil
 	}
+	return closedBecause(s.closes)
+}
+
+// closedBecause returns why no more messages come on a channel.
+func closedBecause(closes <-chan *amqp.Error) error {
 	select {
-	case e := <-s.closes:
+	case e := <-closes:
 		if e != nil {
 			return fmt.Errorf("the channel was closed: %w", amqpconn.Brief(e))
 		}

@@ -62,7 +62,7 @@ func roles() []role {
 		{
 			name: "operator",
 			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note",
-				"retime", "audit", "accept_identity", "events"},
+				"retime", "audit", "accept_identity", "events", "begin_term", "raise_term"},
 			// ping and info are for scanner doctor.
 			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "hset", "hdel",
 				"zcard", "exists", "zrange",
