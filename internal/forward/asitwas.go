@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,20 +108,7 @@ func sameContent(r *amqp.Return, t *task.Task, user string) bool {
 		r.DeliveryMode == p.DeliveryMode && r.Priority == p.Priority && r.CorrelationId == p.CorrelationId &&
 		r.ReplyTo == p.ReplyTo && r.Expiration == p.Expiration && r.MessageId == p.MessageId &&
 		r.Timestamp.Equal(p.Timestamp) && r.Type == p.Type && r.UserId == p.UserId && r.AppId == p.AppId &&
-		sameTable(r.Headers, p.Headers)
-}
-
-func sameTable(a, b amqp.Table) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		other, there := b[k]
-		if !there || !sameValue(v, other) {
-			return false
-		}
-	}
-	return true
+		sameValue(r.Headers, p.Headers)
 }
 
 // sameValue compares two headers by type and bytes: a NaN equals itself.
@@ -127,18 +116,10 @@ func sameValue(a, b any) bool {
 	switch a := a.(type) {
 	case amqp.Table:
 		b, ok := b.(amqp.Table)
-		return ok && sameTable(a, b)
+		return ok && maps.EqualFunc(a, b, sameValue)
 	case []any:
 		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i := range a {
-			if !sameValue(a[i], b[i]) {
-				return false
-			}
-		}
-		return true
+		return ok && slices.EqualFunc(a, b, sameValue)
 	case []byte:
 		b, ok := b.([]byte)
 		return ok && bytes.Equal(a, b)
