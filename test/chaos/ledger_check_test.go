@@ -173,14 +173,19 @@ func (r *appReport) count(h handling, again bool) {
 	}
 }
 
-// versionOf returns the index of the call that stored a handled version, or -1. A due time
-// tells the calls for one ID apart: of those with the same one, only the last is ever
-// delivered. A next step has a first due time of its own, so the earlier ones count too.
+// versionOf returns the index of the call that stored a handled version, or -1: the schedule
+// of that version, or a later reschedule. A due time tells them apart: of those with the same
+// one, only the last is ever delivered. A next step has a first due time of its own, so the
+// earlier ones count too.
 func versionOf(e entry, ops []op) int {
+	scheduled := slices.IndexFunc(ops, func(o op) bool { return o.Verb == verbSchedule && o.Version == e.Payload.Version })
+	if scheduled < 0 {
+		return -1
+	}
 	starts := append(append([]int64{}, e.Payload.Starts...), e.First)
 	for s := len(starts) - 1; s >= 0; s-- {
-		for i := len(ops) - 1; i >= 0; i-- {
-			if ops[i].Due == starts[s] {
+		for i := len(ops) - 1; i >= scheduled; i-- {
+			if ops[i].Due == starts[s] && (i == scheduled || ops[i].Verb == verbReschedule) {
 				return i
 			}
 		}

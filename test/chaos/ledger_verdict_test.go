@@ -22,6 +22,12 @@ func TestApplicationVerdictCanFail(t *testing.T) {
 		return []entry{e, {What: ended, ID: "a", At: (at + 1) * ms, Call: int(at), Result: how}}
 	}
 	done := func(version int, due, at int64) []entry { return handled(version, due, due, at, 1, finished) }
+	// step returns the next step of a delivery that was due at start.
+	step := func(version int, start, due, at int64) []entry {
+		all := handled(version, due, due, at, 1, finished)
+		all[0].Payload.Step, all[0].Payload.Starts = 1, []int64{start}
+		return all
+	}
 	for name, test := range map[string]struct {
 		ops     []op
 		entries [][]entry
@@ -46,6 +52,9 @@ func TestApplicationVerdictCanFail(t *testing.T) {
 			"replaced while its handler ran"},
 		"replaced after its handler": {[]op{scheduled(1, 10, 20), scheduled(2, 34, 50)},
 			[][]entry{handled(1, 20, 20, 25, 1, failed), handled(1, 20, 33, 34, 2, finished), done(2, 50, 51)}, ""},
+		"next step due when a cancelled version was": {
+			[]op{scheduled(1, 5, 40), cancelled(7), scheduled(2, 10, 20)},
+			[][]entry{handled(2, 20, 20, 21, 1, stepped), step(2, 20, 40, 41)}, ""},
 		"remembered": {[]op{scheduled(1, 10, 20)},
 			[][]entry{done(1, 20, 21), {{What: remembered, ID: "a", Due: 20, At: 23 * ms}}, done(1, 20, 24)}, "remembered"},
 		"parked": {[]op{scheduled(1, 10, 20)}, [][]entry{done(1, 20, 21), {{What: parkedTask, ID: "a"}}}, "parked"},
