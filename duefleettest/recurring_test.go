@@ -63,6 +63,8 @@ func TestAFailingRunIsATaskOfItsOwn(t *testing.T) {
 	t.Parallel()
 	fleet := newFleet(t, duefleettest.Config{Handler: func(_ context.Context, d task.Delivery) error {
 		check.Equal(t, "series", d.Series, "a")
+		planned, _ := d.Planned()
+		check.Equal(t, "planned", planned, d.FirstDue)
 		if d.FirstDue.Equal(at("10:00:00")) {
 			return errAway
 		}

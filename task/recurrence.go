@@ -1,6 +1,9 @@
 package task
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // MaxRecurringID is the longest ID of a recurring task, in bytes. The ID of each run has
 // room for the run's time: see RunID.
@@ -46,3 +49,18 @@ func (r *Recurrence) PlannedAt(due time.Time) time.Time {
 // by the rule. An example is "invoice-7@2026-12-01T08:00:00.000Z". Deliveries of a run have
 // it. So do retries and parked runs, which are stored as tasks of their own.
 func RunID(id string, planned time.Time) string { return id + planned.UTC().Format(runIDTime) }
+
+// Planned returns when a run of a recurring task is due by the rule, to the millisecond. A run that
+// was moved or is retried has another Due. For a stored recurring task it is the time of the stored
+// run. ok is false for every other task.
+func (t *Task) Planned() (at time.Time, ok bool) {
+	if t.Recurrence != nil {
+		return t.Recurrence.PlannedAt(t.Due), true
+	}
+	text, ok := strings.CutPrefix(t.ID, t.Series)
+	if t.Series == "" || !ok {
+		return time.Time{}, false
+	}
+	at, err := time.Parse(runIDTime, text)
+	return at, err == nil
+}
