@@ -19,9 +19,6 @@ type TaskCursor struct {
 	ID   string
 }
 
-// CursorOf returns the place behind a task.
-func CursorOf(l Listed) TaskCursor { return TaskCursor{l.Next, l.ID} }
-
 // before reports whether a task is behind the cursor.
 func (c TaskCursor) before(l Listed) bool {
 	switch {

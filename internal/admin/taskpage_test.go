@@ -49,7 +49,8 @@ func TestPagesStayWhileTasksGo(t *testing.T) {
 				check.OK(t, errors.Join(deleted...))
 			}
 		}
-		more, after = there, CursorOf(page[len(page)-1])
+		last := page[len(page)-1]
+		more, after = there, TaskCursor{last.Next, last.ID}
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

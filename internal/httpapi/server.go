@@ -52,8 +52,9 @@ type Config struct {
 	Batches Batches
 	// MaxPayload is the largest payload, in bytes. Required.
 	MaxPayload int
-	// Tokens is the file of the clients' tokens; see ReadTokens. Defaults to none: every
-	// local program may do everything.
+	// Tokens is the file of the clients' tokens: YAML with a list "clients", each with name,
+	// sha256, topics, verbs and rate. See docs/http.md. Defaults to none: every local program may
+	// do everything.
 	Tokens string
 	// TLS has the server's certificate. Defaults to nil: no encryption.
 	TLS *tls.Config

@@ -138,13 +138,6 @@ type tokens struct {
 	broken  bool
 }
 
-// ReadTokens checks a file of tokens as New does: YAML with a list "clients", each with
-// name, sha256, topics, verbs and rate. See docs/http.md.
-func ReadTokens(path string) error {
-	_, err := newTokens(path, slog.New(slog.DiscardHandler))
-	return err
-}
-
 func newTokens(path string, log *slog.Logger) (*tokens, error) {
 	t := &tokens{path: path, log: log}
 	if err := t.reread(); err != nil {

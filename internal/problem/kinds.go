@@ -1,14 +1,11 @@
 package problem
 
-import (
-	"cmp"
-	"slices"
-)
+import "cmp"
 
 // Kind is the kind of a problem. The names are an interface.
 type Kind string
 
-// The kinds. The table in rows says what each means.
+// The kinds. serverRows and fleetRows say what each means.
 const (
 	RedisUnreachable     Kind = "redis_unreachable"
 	RedisRefuses         Kind = "redis_refuses"
@@ -73,12 +70,6 @@ type row struct {
 	advice   string
 	anchor   string
 	alert    string
-}
-
-// rows describes all kinds, in the order of the table in docs/alerts.md.
-func rows() []row {
-	servers, fleet := serverRows(), fleetRows()
-	return slices.Concat(servers[:], fleet[:])
 }
 
 // serverRows describes the problems with Redis, RabbitMQ and Consul. An array needs no memory of

@@ -13,6 +13,12 @@ import (
 	"github.com/duefleet/duefleet/test/check"
 )
 
+// rows returns the rows of all kinds, in the order of the table in docs/alerts.md.
+func rows() []row {
+	servers, fleet := serverRows(), fleetRows()
+	return slices.Concat(servers[:], fleet[:])
+}
+
 // TestVerdict: the worst problem decides, and notices leave a fleet healthy.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
