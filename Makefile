@@ -94,7 +94,7 @@ stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
 # runs vet, so the tests don't run it again. Nobody debugs the binaries, and a third of linking
 # is information for that.
 define run-stage
-	@mkdir -p $(logs); echo "== $(1)"; go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null
+	@mkdir -p $(logs); echo "== $(1)"; GOGC=400 go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null
 	@exec $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json \
 		--post-run-command "bash -c 'echo == $(1): \$$GOTESTSUM_ELAPSED, its slowest tests:; $(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json'" \
 		-- $(test-flags) $(3) $(2)
