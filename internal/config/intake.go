@@ -22,6 +22,11 @@ type Intake struct {
 	// A message without an ID, and every message with none, is a task of its own. Only tasks
 	// with an ID can be replaced, cancelled and moved.
 	Key string `yaml:"key" default:"message_id" check:"intake key"`
+	// True: messages with an ID may have a priority, although RabbitMQ 4.0 and later order by it.
+	//
+	// Give all messages of an ID the same priority then. Without it, such a broker's messages with an
+	// ID and a priority are refused.
+	Priorities bool `yaml:"priorities" default:"false"`
 	// True: duefleet's own headers are added to these messages when they are due.
 	Headers bool `yaml:"headers" default:"false"`
 }

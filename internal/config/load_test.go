@@ -266,9 +266,10 @@ func TestBoundaries(t *testing.T) {
 		"declare":        {"!direct"},
 		"intake.exchange": {"x", strings.Repeat("x", 127), "!amq.x", "!" + strings.Repeat("x", 128), "!orders",
 			"!duefleet.orders.intake.refused"},
-		"intake.queue":   {"x", strings.Repeat("x", 127), "!amq.x", "!" + strings.Repeat("x", 128)},
-		"intake.type":    {"topic", "fanout", "headers", "!direct", "!x-delayed-message"},
-		"intake.headers": {"true", "false", "!full"},
+		"intake.queue":      {"x", strings.Repeat("x", 127), "!amq.x", "!" + strings.Repeat("x", 128)},
+		"intake.type":       {"topic", "fanout", "headers", "!direct", "!x-delayed-message"},
+		"intake.headers":    {"true", "false", "!full"},
+		"intake.priorities": {"true", "false", "!refuse"},
 		"intake.key": {"message_id", "none", "header:order-id", "!header:", "!header:x-duefleet-in", "!header:X-Delay", "!id",
 			"!header:" + strings.Repeat("x", 129)},
 	} {

@@ -154,6 +154,18 @@ func (c *Connection) State() (connected, blocked bool, reason string) {
 	return true, c.conn.blocked.Load(), c.reason
 }
 
+// Version returns the version that the connected broker tells, as in 4.1.2; "" if none is connected
+// or it tells none.
+func (c *Connection) Version() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return ""
+	}
+	version, _ := c.conn.link.AMQP.Properties["version"].(string)
+	return version
+}
+
 // Run keeps the connection up until ctx ends, then closes it within two seconds and
 // returns nil. Messages in flight become Unknown.
 //

@@ -33,6 +33,7 @@ func (h *harness) bodies(r *fixture.Redis) map[string]string {
 func TestWhatAnIntakeStoresCanBeCopied(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
+	h.prios = true
 	h.start()
 	at := time.Unix(1796119200, 0)
 	everything := amqp.Table{

@@ -28,7 +28,8 @@ func own(header string) bool {
 
 // asks reports whether a header that begins with task.ReservedHeaderPrefix is a client's.
 func asks(header string) bool {
-	return header == HeaderDue || header == HeaderIn || header == HeaderVerb || header == task.HeaderGroup ||
+	return header == HeaderDue || header == HeaderIn || header == HeaderVerb || header == HeaderPriority ||
+		header == task.HeaderGroup ||
 		slices.Contains(ruleHeaders(), header)
 }
 
@@ -45,15 +46,16 @@ func checkNames(headers map[string]any) error {
 		return nil
 	}
 	name := slices.Min(strange)
-	return fmt.Errorf("header %.100q: must be %s, %s, %s, %s, %s or of a rule: %s%s", name, HeaderDelay, HeaderIn,
-		HeaderDue, HeaderVerb, task.HeaderGroup, strings.Join(ruleHeaders(), ", "), nearest(strings.ToLower(name)))
+	return fmt.Errorf("header %.100q: must be %s, %s, %s, %s, %s, %s or of a rule: %s%s", name, HeaderDelay, HeaderIn,
+		HeaderDue, HeaderVerb, HeaderPriority, task.HeaderGroup, strings.Join(ruleHeaders(), ", "),
+		nearest(strings.ToLower(name)))
 }
 
 // nearest asks whether the client meant a header that it can set. It returns "" if none is
 // like the name.
 func nearest(name string) string {
 	const likeDelay = task.ReservedHeaderPrefix + "delay"
-	names := append(ruleHeaders(), HeaderDue, HeaderIn, HeaderVerb, task.HeaderGroup, likeDelay)
+	names := append(ruleHeaders(), HeaderDue, HeaderIn, HeaderVerb, HeaderPriority, task.HeaderGroup, likeDelay)
 	if !slices.Contains(names, name) {
 		name = didyoumean.Of(name, names)
 	}

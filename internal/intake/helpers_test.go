@@ -42,6 +42,7 @@ type harness struct {
 	client *amqp.Channel // of a client
 	log    *check.Log
 	key    Key
+	prios  bool // Settings.Priorities
 	pace   pace
 	large  *Large
 	in     *Intake
@@ -133,7 +134,7 @@ func (h *harness) start() (end func()) {
 	h.t.Helper()
 	h.in = h.intake()
 	return check.Background(h.t, "the intake", func(ctx context.Context) error {
-		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Key: h.key,
+		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Key: h.key, Priorities: h.prios,
 			Prepare: h.inlet.Prepare, Bind: h.inlet.Bind})
 		return nil
 	})

@@ -39,6 +39,8 @@ type Inbound interface {
 	// Watch lets admit decide, for a new consumer tag, which messages come with their bodies and
 	// properties, until the caller calls forget. It tells the bytes of both.
 	Watch(consumer string, admit func(body, properties int) bool) (forget func())
+	// Version returns the version of RabbitMQ, as in 4.1.2; "" if it isn't known.
+	Version() string
 }
 
 // Settings say where messages come from.
@@ -49,6 +51,8 @@ type Settings struct {
 	Target string
 	// Key says which part of a message is the task's ID.
 	Key Key
+	// Priorities lets messages with an ID have priorities that change their order in Queue.
+	Priorities bool
 	// Prepare declares or checks the exchanges and queues on a new channel.
 	Prepare func(*amqp.Channel) error
 	// Bind binds Queue to the intake's exchange again; nil if others make the binding.
@@ -215,7 +219,7 @@ func (in *Intake) zero() {
 		in.cfg.Metrics.Tasks.WithLabelValues(verb)
 	}
 	for _, class := range []string{refusedID, refusedWhen, refusedVerb, refusedPayload, refusedHeaders, refusedRoute,
-		refusedLoop, refusedUnreadable} {
+		refusedLoop, refusedUnreadable, refusedPriority} {
 		in.cfg.Metrics.Refused.WithLabelValues(class)
 	}
 }

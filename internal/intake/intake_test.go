@@ -18,6 +18,7 @@ import (
 func TestAMessageIsStoredAsItWasPublished(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
+	h.prios = true
 	h.start()
 	at := time.Unix(1796119200, 0).UTC()
 	headers := amqp.Table{
@@ -238,9 +239,9 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 		"a move to when": {newMessage("d", HeaderVerb, Move), refusedWhen, "a move needs one of the headers"},
 		"too large":      {amqp.Publishing{MessageId: "p", Body: []byte(long)}, refusedPayload, "must be at most 1000 bytes"},
 		"another case of letters": {newMessage("h", "X-Duefleet-In", "1h"), refusedHeaders,
-			`header "X-Duefleet-In": must be x-delay, x-duefleet-in, x-duefleet-due, x-duefleet-verb, x-duefleet-group or of a rule: ` +
-				"x-duefleet-every, x-duefleet-cron, x-duefleet-zone, x-duefleet-until, x-duefleet-runs, x-duefleet-each; " +
-				"did you mean x-duefleet-in?"},
+			`header "X-Duefleet-In": must be x-delay, x-duefleet-in, x-duefleet-due, x-duefleet-verb, x-duefleet-priority, ` +
+				"x-duefleet-group or of a rule: x-duefleet-every, x-duefleet-cron, x-duefleet-zone, x-duefleet-until, " +
+				"x-duefleet-runs, x-duefleet-each; did you mean x-duefleet-in?"},
 		"a delay with duefleet's prefix": {newMessage("h", "x-duefleet-delay", int32(5000)), refusedHeaders,
 			"did you mean x-delay?"},
 		"a mistyped due time": {newMessage("h", "x-duefleet-deu", "2100-01-01T00:00:00Z"), refusedHeaders,

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -48,6 +49,8 @@ const (
 	refusedLoop = "loop"
 	// refusedUnreadable is for a message whose headers amqpframe replaced.
 	refusedUnreadable = "unreadable"
+	// refusedPriority is for a message that would overtake others with its ID, or be overtaken.
+	refusedPriority = "priority"
 	// refusedOperator is for a message that breaks no rule; see First.
 	refusedOperator = "operator"
 )
@@ -94,6 +97,8 @@ type rules struct {
 	// loops is the routing key that would lead a due task back into the intake; "": none.
 	loops string
 	key   Key
+	// ordered: the queue delivers by priority, so a message with an ID must have none.
+	ordered bool
 }
 
 // read checks a message that is taken at now, and finds out what it asks for.
@@ -124,6 +129,11 @@ func (it *item) understand(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	}
 	if why := it.name(r.key, m); why != nil {
 		return &refusal{refusedID, why}
+	}
+	if r.ordered && !it.unnamed {
+		if err := checkOrder(m); err != nil {
+			return &refusal{refusedPriority, err}
+		}
 	}
 	if it.verb == Cancel {
 		return nil
@@ -232,7 +242,7 @@ func (it *item) pack(r rules, m amqpmsg.Message, now time.Time) *refusal {
 	if err := hop.check(); err != nil {
 		return &refusal{refusedLoop, err}
 	}
-	if err := restoreExpiration(&m); err != nil {
+	if err := cmp.Or(restoreExpiration(&m), setPriority(&m)); err != nil {
 		return &refusal{refusedHeaders, err}
 	}
 	it.due.deliveredHeaders(m.Headers)

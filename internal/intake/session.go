@@ -94,6 +94,7 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 		return err
 	}
 	one.channel = channel
+	one.rules.ordered = !s.Priorities && ordersByPriority(in.cfg.In.Version())
 	unused := time.AfterFunc(unusedGrant, func() { one.hold(0, 0) }) // another scanner may have the queue now
 	defer unused.Stop()
 	in.runs(ctx)

@@ -77,8 +77,9 @@ func (b *inbound) run(ctx context.Context) error {
 // inlet has the settings in force of the intake.
 type inlet struct {
 	forward.Inlet
-	target string
-	key    intake.Key
+	target     string
+	key        intake.Key
+	priorities bool
 }
 
 // inlet returns the topic's intake; on is false while it takes nothing.
@@ -93,7 +94,7 @@ func (t *topic) inlet() (of inlet, on bool) {
 func inletOf(s config.Topic) inlet {
 	in := s.Intake
 	key := intake.Key{Header: in.ByHeader(), None: in.Key == config.IntakeKeyNone}
-	return inlet{target: s.Exchange, key: key, Inlet: forward.Inlet{
+	return inlet{target: s.Exchange, key: key, priorities: in.Priorities, Inlet: forward.Inlet{
 		Exchange: in.Exchange, Type: in.Type, Queue: in.Queue, Refused: in.Refused(), Declare: s.Declare != nil,
 	}}
 }
@@ -129,7 +130,8 @@ func (t *topic) runIntake(ctx context.Context, of inlet) {
 	})
 	t.intake.Store(in)
 	defer t.intake.Store(nil)
-	s := intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target, Key: of.key, Prepare: of.Prepare}
+	s := intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target, Key: of.key,
+		Priorities: of.priorities, Prepare: of.Prepare}
 	if of.Declare {
 		s.Bind = of.Bind
 	}

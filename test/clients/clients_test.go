@@ -60,7 +60,7 @@ func TestClients(t *testing.T) {
 // adds more keys to the intake.
 func startFleet(t *testing.T, more map[string]any) string {
 	t.Helper()
-	in := map[string]any{"exchange": intake, "type": "topic"}
+	in := map[string]any{"exchange": intake, "type": "topic", "priorities": true}
 	maps.Copy(in, more)
 	settings := fleet.Settings{Topics: map[string]fleet.Topic{
 		"orders": fleet.DeclaredTopic("orders", fleet.Topic{
