@@ -211,9 +211,10 @@ func (m *image) untouched() {
 	}
 }
 
-// receive returns the body of one message from a queue.
+// receive returns the body of one message from a queue. A scanner that is ready may declare it later.
 func receive(t *testing.T, url, queue string) string {
 	t.Helper()
+	awaitQueue(t, url, queue)
 	ch := servertest.Channel(t, url)
 	messages, err := ch.Consume(queue, "", true, false, false, false, nil)
 	check.OK(t, err)
