@@ -175,6 +175,23 @@ func (f *Fleet) Metric(ctx context.Context, name string) (float64, error) {
 	return total, nil
 }
 
+// Scrape reads the metrics of one scanner. It returns the page's bytes and its number of series.
+func (f *Fleet) Scrape(ctx context.Context) (size, series int, err error) {
+	var page bytes.Buffer
+	if err := f.scanners[0].Get(ctx, "/metrics", &page); err != nil {
+		return 0, 0, err
+	}
+	for line := range bytes.Lines(page.Bytes()) {
+		if line[0] != '#' {
+			series++
+		}
+	}
+	if !bytes.Contains(page.Bytes(), []byte("\nduefleet_pending_tasks{")) {
+		return 0, 0, fmt.Errorf("%s counts no tasks of shards", f.scanners[0].Admin())
+	}
+	return page.Len(), series, nil
+}
+
 // requests converts tasks to requests of the library.
 func (f *Fleet) requests(tasks []Task) []producer.Request {
 	requests := make([]producer.Request, len(tasks))

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/duefleet/duefleet/bench/harness"
@@ -142,6 +143,28 @@ func addMost(f *harness.Fleet, of func(pid int) (int64, error), s *Results, subj
 	return nil
 }
 
+// scrape adds the size of a scanner's metrics, and how long they take.
+func scrape(ctx context.Context, f *harness.Fleet, s *Results, subject string) error {
+	var took []float64
+	var size, series int
+	for range 5 {
+		if err := harness.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		begun := time.Now()
+		var err error
+		if size, series, err = f.Scrape(ctx); err != nil {
+			return err
+		}
+		took = append(took, float64(time.Since(begun).Microseconds())/1000)
+	}
+	slices.Sort(took)
+	s.Add(subject, "page of metrics kB", float64(size)/1000)
+	s.Add(subject, "series", float64(series))
+	s.Add(subject, "ms for a page", took[len(took)/2])
+	return nil
+}
+
 // asleep measures a fleet with many topics in which nothing is due. The topics fall asleep
 // within the first half minute.
 func asleep(topics int) Measure {
@@ -165,6 +188,7 @@ func asleep(topics int) Measure {
 			"Memory is the resident set of the scanner that has most",
 			"Ready and stopped are of all three scanners, which start and stop together",
 			"1,000 topics are in a file, 10,000 in Consul",
+			"The page is one scanner's metrics; its time is the median of five, a second apart",
 			"Each scanner looks at each topic about once a minute. These looks aren't spread evenly. So the commands of a " +
 				"window differ: with 1,000 topics from 60 to 240, and 182 in the mean of a minute",
 		},
@@ -193,6 +217,9 @@ func asleep(topics int) Measure {
 				return err
 			}
 			s.Add(many, connections, float64(after-before)/float64(len(f.PIDs())))
+			if err := scrape(ctx, f, s, many); err != nil {
+				return err
+			}
 			ending := time.Now()
 			err = f.Stop()
 			s.Add(many, stopped, time.Since(ending).Seconds())

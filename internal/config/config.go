@@ -86,6 +86,8 @@ type Admin struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:9320" check:"listen"`
 	// /metrics has a series per shard for topics of at most this many shards, else per topic; 0 to 4096.
 	ShardSeries int `yaml:"shard_series" default:"64" check:"0..4096"`
+	// /metrics has series per topic while there are at most this many, else for all together; 1 to 100000.
+	TopicSeries int `yaml:"topic_series" default:"100" check:"1..100000"`
 }
 
 // Console is the web server of scanner console; see docs/console.md.

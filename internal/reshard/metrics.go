@@ -13,12 +13,12 @@ import (
 type Metrics struct {
 	Moved     prometheus.Counter `metric:"moved_tasks_total" help:"Tasks this scanner moved to their new shard."`
 	Shards    prometheus.Gauge   `metric:"shards" help:"M, the topic's number of shards."`
-	Epoch     prometheus.Gauge   `metric:"placement_epoch" help:"Epoch of the placement this scanner uses."`
+	Epoch     prometheus.Gauge   `metric:"placement_epoch" together:"max" help:"Epoch of the placement this scanner uses."`
 	Migrating telemetry.Switch   `metric:"migrating" help:"1 while tasks move to a new placement."`
 	Misplaced prometheus.Gauge   `metric:"misplaced_tasks" help:"Tasks that a migration still has to move."`
-	Orphans   prometheus.Gauge   `metric:"orphaned_tasks" help:"Orphaned tasks: this scanner found them in shards that no scanner polls. The fleet recovers them."`
+	Orphans   prometheus.Gauge   `metric:"orphaned_tasks" together:"each" help:"Orphaned tasks: this scanner found them in shards that no scanner polls. The fleet recovers them."`
 	MoveRate  prometheus.Gauge   `metric:"move_rate_tasks_per_second" help:"Tasks that the whole fleet moves per second, averaged since the migration began."`
-	MoveLeft  prometheus.Gauge   `metric:"move_left_seconds" help:"How long the rest of the migration takes at move_rate_tasks_per_second; 0 if unknown."`
+	MoveLeft  prometheus.Gauge   `metric:"move_left_seconds" together:"max" help:"How long the rest of the migration takes at move_rate_tasks_per_second; 0 if unknown."`
 }
 
 // place shows the placement that this scanner uses.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/documents"
 	"github.com/duefleet/duefleet/internal/intake"
 	"github.com/duefleet/duefleet/internal/reshard"
@@ -29,10 +30,11 @@ type Metrics struct {
 }
 
 // NewMetrics registers the metrics of a scanner with reg. If one of the names is taken, it
-// registers none and returns the error. A topic with more than series shards has one series for
-// all shards, labelled shard="all", in place of one for each.
-func NewMetrics(reg prometheus.Registerer, series int, build telemetry.Build) (*Metrics, error) {
-	m := &Metrics{series: series}
+// registers none and returns the error. A topic with more than admin.ShardSeries shards has one
+// series for all shards, labelled shard="all", in place of one for each. If there are more than
+// admin.TopicSeries topics, they are shown together, labelled topic="all".
+func NewMetrics(reg prometheus.Registerer, admin config.Admin, build telemetry.Build) (*Metrics, error) {
+	m := &Metrics{series: admin.ShardSeries, set: telemetry.Set{MostTopics: admin.TopicSeries}}
 	m.ownMetrics, m.errors = telemetry.Declare[ownMetrics](&m.set), telemetry.Declare[telemetry.Errors](&m.set)
 	m.documents, m.checks = telemetry.Declare[documents.Metrics](&m.set), telemetry.Declare[selfcheck.Metrics](&m.set)
 	m.topics = telemetry.DeclareForTopics[topicMetrics](&m.set)
@@ -70,7 +72,7 @@ type topicMetrics struct {
 	Ticks          prometheus.Counter `metric:"ticks_total" help:"Ticks of this scanner."`
 	EmptyTicks     prometheus.Counter `metric:"empty_ticks_total" help:"Ticks in which nothing was due."`
 
-	ShardErrors *prometheus.CounterVec `metric:"shard_errors_total" label:"shard" help:"Errors that Redis returned for one shard, such as a key of the wrong type; its tasks stay where they are."`
+	ShardErrors *telemetry.Counters `metric:"shard_errors_total" label:"shard" help:"Errors that Redis returned for one shard, such as a key of the wrong type; its tasks stay where they are."`
 
 	// The buckets begin at 0.5 ms, because a polled shard forwards within the millisecond
 	// and a regression must show there. Steps of 1, 2, 3, 5 keep a quantile's error within
@@ -88,14 +90,14 @@ type topicMetrics struct {
 	Inflight      prometheus.Gauge `metric:"inflight_tasks" help:"Tasks this scanner has claimed and not settled; at most twice the window."`
 	InflightBytes prometheus.Gauge `metric:"inflight_bytes" help:"Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes limits the sum over all topics."`
 	Workers       prometheus.Gauge `metric:"workers" help:"Claims that this scanner may have under way."`
-	Paused        telemetry.Switch `metric:"paused" help:"1 while the topic is paused by its settings: tasks are accepted and wait."`
-	Unreadable    prometheus.Gauge `metric:"unreadable_tasks" help:"Due tasks that this scanner left alone in the last minute. Their records are missing or in a newer format than it reads. Sum over scanners."`
-	Retrying      prometheus.Gauge `metric:"retrying_tasks" help:"Tasks that this scanner retries because RabbitMQ returned or refused them, or did not answer in time; sum over scanners."`
+	Paused        telemetry.Switch `metric:"paused" together:"each" help:"1 while the topic is paused by its settings: tasks are accepted and wait."`
+	Unreadable    prometheus.Gauge `metric:"unreadable_tasks" together:"each" help:"Due tasks that this scanner left alone in the last minute. Their records are missing or in a newer format than it reads. Sum over scanners."`
+	Retrying      prometheus.Gauge `metric:"retrying_tasks" together:"each" help:"Tasks that this scanner retries because RabbitMQ returned or refused them, or did not answer in time; sum over scanners."`
 
 	// RabbitMQ's answer to the topic's route, or that Redis refuses to serve the topic.
-	Blocked map[string]telemetry.Switch `metric:"topic_blocked" label:"reason" values:"not_found precondition_failed access_refused redis other" help:"1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis refuses to serve it."`
+	Blocked map[string]telemetry.Switch `metric:"topic_blocked" together:"each" label:"reason" values:"not_found precondition_failed access_refused redis other" help:"1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis refuses to serve it."`
 	// Why the broker did not accept a message.
-	RetryReason map[string]telemetry.Switch `metric:"retry_reason" label:"reason" values:"returned refused overdue" help:"1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue."`
+	RetryReason map[string]telemetry.Switch `metric:"retry_reason" together:"each" label:"reason" values:"returned refused overdue" help:"1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue."`
 
 	moves    *reshard.Metrics
 	settled  *settle.Metrics

@@ -2,6 +2,8 @@ package scanner
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -11,9 +13,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 )
 
 // contract lists every metric that users depend on: name, type, labels.
@@ -81,7 +86,7 @@ var additions = []string{
 func newMetrics(t *testing.T) (*prometheus.Registry, *Metrics) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	m, err := NewMetrics(reg, 4, telemetry.Build{})
+	m, err := NewMetrics(reg, config.Admin{ShardSeries: 4}, telemetry.Build{})
 	check.OK(t, err)
 	return reg, m
 }
@@ -289,5 +294,49 @@ func TestShardsOfALargeTopicAreOneSeries(t *testing.T) {
 	_, all := check.Metrics(t, reg)
 	if _, own := all[`shard_errors_total{shard=4,topic=large}`]; own {
 		t.Error("a shard of a large topic has a series of its own")
+	}
+}
+
+// TestATopicThatCannotBeReadHidesNoOther: Redis answers for all topics but one.
+func TestATopicThatCannotBeReadHidesNoOther(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"a": declaring("a"), "b": declaring("b"), "c": declaring("c")}, nil)
+	l.start()
+	reg := l.cfg.Registry
+	shown := func() (topics string) {
+		_, series := check.Metrics(t, reg)
+		for _, topic := range []string{"a", "b", "c"} {
+			if _, there := series["pending_tasks{shard=0,topic="+topic+"}"]; there {
+				topics += topic
+			}
+		}
+		return topics
+	}
+	check.Until(t, "the shards of all topics", func() bool { return shown() == "abc" })
+	faults.Around(l.rdb, func(ctx context.Context, r faults.Request) error {
+		var lost, others []redis.Cmder
+		for _, cmd := range r.Commands {
+			if strings.Contains(fmt.Sprint(cmd.Args()...), ":{b:") {
+				lost = append(lost, cmd)
+			} else {
+				others = append(others, cmd)
+			}
+		}
+		var err error
+		if r.Commands = others; len(others) > 0 {
+			err = r.Send(ctx)
+		}
+		for _, cmd := range lost {
+			cmd.SetErr(faults.ErrLost)
+			err = errors.Join(err, faults.ErrLost)
+		}
+		return err
+	})
+	check.Until(t, "the shards of the topics that Redis answers for", func() bool { return shown() == "ac" })
+	if len(l.said.Lines("shard statistics incomplete")) == 0 {
+		t.Error("nothing in the log says so")
+	}
+	if _, series := check.Metrics(t, reg); series["errors_total{operation=shard_stats}"] == 0 {
+		t.Error("no error of shard_stats is counted")
 	}
 }

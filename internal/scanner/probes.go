@@ -47,7 +47,8 @@ func (s *Scanner) observe() error {
 	}
 	s.admin = admin
 	collector, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{Stats: s.shardStats,
-		Errors: s.metrics.errors, Series: s.metrics.series, Log: s.log})
+		Errors: s.metrics.errors, Series: s.metrics.series, Topics: s.cfg.Settings.Admin.TopicSeries,
+		Together: s.metrics.set.Together, Log: s.log})
 	if err != nil {
 		return err
 	}

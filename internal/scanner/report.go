@@ -47,25 +47,36 @@ func (s *Scanner) measure() {
 	s.metrics.RabbitMQBlocked.Set(blocked)
 }
 
+// statsWithin is how long Redis may take to count the tasks of all shards. It is less than the
+// collector's patience, so that a node that hangs hides the topics on that node alone.
+const statsWithin = 1500 * time.Millisecond
+
 // shardStats counts the tasks in every shard of every served topic. It leaves out shards
-// that can't be read, and counts them as errors.
-func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error) {
-	var all []telemetry.ShardStat
-	for _, v := range s.all() {
-		t := v.topic
-		n := t.scanned()
-		stats, err := t.store.Stats(ctx, n)
-		unreadable := shard.Unreadable(err)
-		if err != nil && unreadable == nil {
-			return nil, err
+// that can't be read, and counts them as errors. If whole topics can't be read, it returns the
+// error of one with the counts of the others.
+func (s *Scanner) shardStats(ctx context.Context) (all []telemetry.ShardStat, failed error) {
+	ctx, cancel := context.WithTimeout(ctx, statsWithin)
+	defer cancel()
+	topics := s.all()
+	counts := make([]shard.Count, len(topics))
+	for i, v := range topics {
+		counts[i] = shard.Count{Topic: v.topic.store, Shards: v.topic.scanned()}
+	}
+	for i, c := range s.store.Stats(ctx, counts) {
+		t := topics[i].topic
+		unreadable := shard.Unreadable(c.Err)
+		if c.Err != nil && unreadable == nil {
+			failed = c.Err
+			continue
 		}
 		for _, u := range unreadable {
 			t.metrics.shardError(u.Shard)
 		}
 		retried := t.retries.oldest()
-		for _, v := range stats {
+		for _, v := range c.Stats {
 			stat := telemetry.ShardStat{
-				Topic: t.name, Shard: v.Shard, Of: n, Pending: v.Pending, Backlog: v.Backlog, Leased: v.Leased, Parked: v.Parked,
+				Topic: t.name, Shard: v.Shard, Of: c.Shards, Pending: v.Pending, Backlog: v.Backlog, Leased: v.Leased,
+				Parked: v.Parked,
 			}
 			if !v.Oldest.IsZero() {
 				stat.OldestDue = max(v.Now.Sub(v.Oldest), 0)
@@ -76,5 +87,5 @@ func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error)
 			all = append(all, stat)
 		}
 	}
-	return all, nil
+	return all, failed
 }

@@ -155,7 +155,7 @@ func New(cfg Config) (*Scanner, error) {
 		return nil, err
 	}
 	var err error
-	if s.metrics, err = NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries,
+	if s.metrics, err = NewMetrics(cfg.Registry, cfg.Settings.Admin,
 		telemetry.Build{Version: cfg.Version, Commit: cfg.Commit}); err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s.documents = documents.New(reload)
 	s.metrics.set.Before(s.measure)
-	return s, errors.Join(s.observe(), telemetry.AddProblems(s.cfg.Registry, s.measured))
+	return s, errors.Join(s.observe(), telemetry.AddProblems(s.cfg.Registry, cfg.Settings.Admin.TopicSeries, s.measured))
 }
 
 // connect prepares the connections to RabbitMQ: one to publish due tasks and answers on,

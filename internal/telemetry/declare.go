@@ -3,6 +3,7 @@ package telemetry
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,11 +21,18 @@ import (
 //
 //	prometheus.Counter, prometheus.Gauge, prometheus.Observer, Switch   one series, at zero from the start
 //	map[string]Switch                                                   one for each of the tag's values, at zero
-//	*prometheus.CounterVec, *prometheus.GaugeVec, SwitchVec             series that appear with their first use
+//	*Counters                                                           a topic's, each appears with its first use
+//	*prometheus.CounterVec, *prometheus.GaugeVec, SwitchVec             the same, without topics
+//
+// The tag together says how a gauge of several topics is one series; see rule.
 //
 // Label values are resolved once, so that counting costs an atomic addition and no look-up. The
 // names are an interface: dashboards and alerts depend on them.
 type Set struct {
+	// MostTopics is how many topics have series of their own. While there are more, they are shown
+	// together. 0: each has its own. Set it before something is declared.
+	MostTopics int
+
 	mu      sync.Mutex // so that Forget meets all series of a struct or none
 	all     []prometheus.Collector
 	structs []*declaration
@@ -39,6 +47,7 @@ func Declare[T any](s *Set) *T { return filled[T](s.declare(reflect.TypeFor[T]()
 // into the same series.
 func DeclareForTopics[T any](s *Set) func(topic string) *T {
 	d := s.declare(reflect.TypeFor[T](), "topic")
+	d.most = s.MostTopics
 	return func(topic string) *T {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -52,8 +61,16 @@ func filled[T any](d *declaration, topic string) *T {
 	return t
 }
 
+// Together reports whether topics are shown together, because there are too many.
+func (s *Set) Together() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.structs, (*declaration).crowded)
+}
+
 // Forget removes a topic's series. Call it once the topic is gone and its workers have
-// stopped: later counts of an old handle are not exported.
+// stopped: later counts of an old handle are not exported. Counters of all topics together keep
+// what it counted before.
 func (s *Set) Forget(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,23 +104,17 @@ type SwitchVec struct{ gauges *prometheus.GaugeVec }
 // Set sets a gauge to 1 if on is true, else to 0.
 func (s SwitchVec) Set(on bool, value ...string) { s.gauges.WithLabelValues(value...).Set(oneIf(on)) }
 
-// vector is a declared metric that keeps its series itself.
-type vector interface {
-	prometheus.Collector
-	DeletePartialMatch(labels prometheus.Labels) int
-}
-
-// metric is a declared metric. One whose series appear with their first use is a vector. The others
-// have a family, with series that are there from the start.
+// metric is a declared metric: a vector, which is a metric without topics whose series appear with
+// their first use, or a family.
 type metric struct {
-	vector vector
+	vector prometheus.Collector
 	family *family
 	values []*dto.LabelPair // of the family's own label; none if it has no label
 }
 
 // declare adds the metrics that the fields of a struct declare. All of them have the labels.
 func (s *Set) declare(of reflect.Type, labels ...string) *declaration {
-	d := &declaration{metrics: make([]metric, of.NumField()), topics: map[string]*topicSeries{}}
+	d := &declaration{metrics: make([]metric, of.NumField()), topics: map[string]*topicSeries{}, gone: &total{}}
 	s.all, s.structs = append(s.all, d), append(s.structs, d)
 	for i := range d.metrics {
 		field := of.Field(i)
@@ -119,18 +130,24 @@ func (s *Set) declare(of reflect.Type, labels ...string) *declaration {
 		case reflect.TypeFor[*prometheus.GaugeVec](), reflect.TypeFor[SwitchVec]():
 			m.vector = prometheus.NewGaugeVec(options, own)
 		default:
-			m.family = &family{counts: field.Type == reflect.TypeFor[prometheus.Counter](),
-				desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), options.Help, own, nil)}
-			if field.Type == reflect.TypeFor[prometheus.Observer]() {
-				m.family.bounds = bounds(field.Tag.Get("buckets"))
-				m.family.unused = unused(m.family.bounds)
-			}
+			m.family = newFamily(field, prometheus.NewDesc(
+				prometheus.BuildFQName(namespace, "", name), options.Help, own, nil))
 			for _, v := range strings.Fields(field.Tag.Get("values")) {
 				m.values = append(m.values, pair(own[len(own)-1], v))
 			}
 		}
 	}
 	return d
+}
+
+func newFamily(field reflect.StructField, desc *prometheus.Desc) *family {
+	f := &family{desc: desc, of: field.Type, label: field.Tag.Get("label"), together: togetherBy(field)}
+	f.counts = f.of == reflect.TypeFor[prometheus.Counter]() || f.of == reflect.TypeFor[*Counters]()
+	if f.of == reflect.TypeFor[prometheus.Observer]() {
+		f.bounds = bounds(field.Tag.Get("buckets"))
+		f.unused = unused(f.bounds)
+	}
+	return f
 }
 
 // bounds returns the upper bounds that a tag lists.

@@ -16,8 +16,8 @@ import (
 
 const namespace = "duefleet"
 
-// allShards replaces the shard's number in series about all shards of a topic.
-const allShards = "all"
+// shardLabel is the label with a shard's number.
+const shardLabel = "shard"
 
 // Errors counts errors after which the scanner went on, by operation.
 type Errors struct {
@@ -33,7 +33,7 @@ func (e *Errors) Count(operation string) { e.Operations.WithLabelValues(operatio
 // more shards than most.
 func ShardLabel(shard, shards, most int) string {
 	if shards > most {
-		return allShards
+		return all
 	}
 	return strconv.Itoa(shard)
 }

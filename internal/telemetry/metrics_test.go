@@ -143,7 +143,7 @@ func TestProblemsAreSeriesWhileTheyLast(t *testing.T) {
 		problem.New(problem.ShardUnserved, "orders", "shard 2"), third,
 		problem.New(problem.IntakeStopped, "mails", "no queue"), problem.New(problem.RedisUnreachable, "", "refused"),
 	}
-	check.OK(t, AddProblems(reg, func() []problem.Problem { return found }))
+	check.OK(t, AddProblems(reg, 2, func() []problem.Problem { return found }))
 	check.Series(t, reg, map[string]float64{
 		`problem{kind=shard_unserved,topic=orders}`: 1,
 		`problem{kind=intake_stopped,topic=mails}`:  1,
@@ -156,7 +156,7 @@ func TestProblemsAreSeriesWhileTheyLast(t *testing.T) {
 			t.Errorf("%s is there, and the problem is over", series)
 		}
 	}
-	if AddProblems(reg, func() []problem.Problem { return nil }) == nil {
+	if AddProblems(reg, 2, func() []problem.Problem { return nil }) == nil {
 		t.Error("added twice")
 	}
 }

@@ -19,15 +19,18 @@ import (
 // and share their labels; see docs/adr/0040-light-series.md.
 type declaration struct {
 	metrics []metric
+	most    int // topics with series of their own; 0: each
 
 	mu     sync.Mutex
 	topics map[string]*topicSeries // of the families; "" for metrics without topics
+	gone   *total                  // what forgotten topics counted
 }
 
 // topicSeries are the series of a topic, in the order of the metrics and of their values.
 type topicSeries struct {
 	series     []series
 	histograms []histogram
+	counters   []Counters
 }
 
 // fill sets the fields of a struct to the series of a topic.
@@ -39,7 +42,7 @@ func (d *declaration) fill(into reflect.Value, topic string) {
 		all = d.begin(topic)
 		d.topics[topic] = all
 	}
-	series, histograms := all.series, all.histograms
+	series, histograms, counters := all.series, all.histograms, all.counters
 	take := func() prometheus.Gauge {
 		one := &series[0]
 		series = series[1:]
@@ -50,11 +53,16 @@ func (d *declaration) fill(into reflect.Value, topic string) {
 		var value any
 		switch {
 		case m.vector != nil:
-			value = handle(m.vector, topic, field.Type())
+			value = m.vector
+			if vec, ok := m.vector.(*prometheus.GaugeVec); ok && field.Type() == reflect.TypeFor[SwitchVec]() {
+				value = SwitchVec{vec}
+			}
 		case m.family == nil:
 			continue
 		case m.family.bounds != nil:
 			value, histograms = &histograms[0], histograms[1:]
+		case field.Type() == reflect.TypeFor[*Counters]():
+			value, counters = &counters[0], counters[1:]
 		case field.Type() == reflect.TypeFor[Switch]():
 			value = Switch{take()}
 		case len(m.values) == 0:
@@ -72,22 +80,23 @@ func (d *declaration) fill(into reflect.Value, topic string) {
 
 // begin returns the series of a topic.
 func (d *declaration) begin(topic string) *topicSeries {
-	n := 0
-	for _, m := range d.metrics {
-		if m.family != nil && m.family.bounds == nil {
-			n += max(1, len(m.values))
-		}
-	}
-	all := topicSeries{series: make([]series, 0, n)}
+	var all topicSeries
 	var of *dto.LabelPair
 	if topic != "" {
 		of = pair("topic", topic)
 	}
+	n := 0
+	for _, m := range d.metrics {
+		n += max(1, len(m.values))
+	}
+	all.series = make([]series, 0, n)
 	for _, m := range d.metrics {
 		switch {
 		case m.family == nil:
 		case m.family.bounds != nil:
 			all.histograms = append(all.histograms, histogram{family: m.family, labels: labels{topic: of}})
+		case m.family.of == reflect.TypeFor[*Counters]():
+			all.counters = append(all.counters, Counters{family: m.family, topic: of})
 		case len(m.values) > 0:
 			for _, v := range m.values {
 				all.series = append(all.series, series{family: m.family, labels: labels{topic: of, own: v}})
@@ -101,33 +110,13 @@ func (d *declaration) begin(topic string) *topicSeries {
 
 func pair(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
 
-// handle returns a vector's series of a topic, in the form of a field.
-func handle(v vector, topic string, field reflect.Type) any {
-	labels := prometheus.Labels{}
-	if topic != "" {
-		labels["topic"] = topic
-	}
-	switch v := v.(type) {
-	case *prometheus.CounterVec:
-		return v.MustCurryWith(labels)
-	case *prometheus.GaugeVec:
-		if field == reflect.TypeFor[SwitchVec]() {
-			return SwitchVec{v.MustCurryWith(labels)}
-		}
-		return v.MustCurryWith(labels)
-	}
-	return nil
-}
-
 // forget removes the series of a topic.
 func (d *declaration) forget(topic string) {
 	d.mu.Lock()
-	delete(d.topics, topic)
-	d.mu.Unlock()
-	for _, m := range d.metrics {
-		if m.vector != nil {
-			m.vector.DeletePartialMatch(prometheus.Labels{"topic": topic})
-		}
+	defer d.mu.Unlock()
+	if all := d.topics[topic]; all != nil {
+		d.gone.count(all)
+		delete(d.topics, topic)
 	}
 }
 
@@ -150,25 +139,46 @@ func (d *declaration) Collect(ch chan<- prometheus.Metric) {
 			m.vector.Collect(ch)
 		}
 	}
+	if d.crowded() {
+		d.collectTogether(ch)
+		return
+	}
 	d.mu.Lock()
 	topics := slices.Collect(maps.Values(d.topics))
 	d.mu.Unlock()
 	for _, all := range topics {
-		for i := range all.series {
-			ch <- &all.series[i]
-		}
-		for i := range all.histograms {
-			ch <- &all.histograms[i]
+		all.collect(ch)
+	}
+}
+
+func (t *topicSeries) collect(ch chan<- prometheus.Metric) {
+	for i := range t.series {
+		ch <- &t.series[i]
+	}
+	for i := range t.histograms {
+		ch <- &t.histograms[i]
+	}
+	for i := range t.counters {
+		for _, one := range t.counters[i].all() {
+			ch <- one
 		}
 	}
 }
 
 // family has the parts that all series of a metric share.
 type family struct {
-	desc   *prometheus.Desc
-	counts bool           // else it is a gauge
-	bounds []float64      // of a histogram; nil for others
-	unused *dto.Histogram // what a histogram shows before its first value
+	desc     *prometheus.Desc
+	of       reflect.Type   // the field's.
+	label    string         // the metric's own, if it has one.
+	together rule           // for gauges.
+	counts   bool           // else it is a gauge.
+	bounds   []float64      // of a histogram; nil for others
+	unused   *dto.Histogram // what a histogram shows before its first value
+}
+
+// switches reports whether the metric is 1 or 0.
+func (f *family) switches() bool {
+	return f.of == reflect.TypeFor[Switch]() || f.of == reflect.TypeFor[map[string]Switch]()
 }
 
 // labels are the labels of a series; nil: it has none. All series of a topic share the one, and all
@@ -186,12 +196,50 @@ func (l labels) pairs() (all []*dto.LabelPair) {
 	return all
 }
 
+// Counters are the counters of a topic by the value of the metric's own label.
+type Counters struct {
+	family *family
+	topic  *dto.LabelPair
+
+	mu   sync.RWMutex
+	made map[string]*series
+}
+
+// WithLabelValues returns the counter of a value. It appears with its first use.
+func (c *Counters) WithLabelValues(value string) prometheus.Counter { return c.of(value) }
+
+func (c *Counters) of(value string) *series {
+	c.mu.RLock()
+	one := c.made[value]
+	c.mu.RUnlock()
+	if one != nil {
+		return one
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made == nil {
+		c.made = map[string]*series{}
+	}
+	if c.made[value] == nil {
+		c.made[value] = &series{family: c.family, labels: labels{topic: c.topic, own: pair(c.family.label, value)}}
+	}
+	return c.made[value]
+}
+
+// all returns the counters that there are.
+func (c *Counters) all() []*series {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Values(c.made))
+}
+
 // histogram is one series of a histogram. It takes memory for its buckets with its first value,
 // because most topics of a scanner may sleep. It implements prometheus.Observer.
 type histogram struct {
 	family *family
 	labels labels
 	used   atomic.Pointer[prometheus.Histogram]
+	sum    *dto.Histogram // in place of used, of topics together
 }
 
 // Observe adds a value.
@@ -210,7 +258,9 @@ func (h *histogram) Desc() *prometheus.Desc { return h.family.desc }
 
 // Write implements prometheus.Metric.
 func (h *histogram) Write(m *dto.Metric) error {
-	if used := h.used.Load(); used == nil {
+	if used := h.used.Load(); h.sum != nil {
+		m.Histogram = h.sum
+	} else if used == nil {
 		m.Histogram = h.family.unused
 	} else if err := (*used).Write(m); err != nil {
 		return err
@@ -234,6 +284,8 @@ type series struct {
 	labels labels
 	bits   atomic.Uint64 // of a float64
 }
+
+func (s *series) value() float64 { return math.Float64frombits(s.bits.Load()) }
 
 // Set sets the value.
 func (s *series) Set(v float64) { s.bits.Store(math.Float64bits(v)) }
@@ -265,7 +317,7 @@ func (s *series) Desc() *prometheus.Desc { return s.family.desc }
 
 // Write implements prometheus.Metric.
 func (s *series) Write(m *dto.Metric) error {
-	v := math.Float64frombits(s.bits.Load())
+	v := s.value()
 	if m.Label = s.labels.pairs(); s.family.counts {
 		m.Counter = &dto.Counter{Value: &v}
 	} else {

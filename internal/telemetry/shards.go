@@ -1,9 +1,12 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +36,8 @@ type ShardStat struct {
 }
 
 // ShardStats reads the numbers of every shard of every topic from Redis. Its calls don't
-// overlap. It should return when ctx ends, after 2 s.
+// overlap. It should return when ctx ends, after 2 s. With an error it may return some numbers. The
+// others are unknown.
 type ShardStats func(ctx context.Context) ([]ShardStat, error)
 
 // ShardCollectorConfig configures a ShardCollector. All fields are required.
@@ -44,22 +48,31 @@ type ShardCollectorConfig struct {
 	Errors *Errors
 	// Series is how many shards a topic may have for each to have series of its own.
 	Series int
+	// Topics is how many topics may have series of their own while Together returns true.
+	Topics int
+	// Together reports whether topics are shown together; nil: never.
+	Together func() bool
 	// Log gets a record when Stats begins to fail and when it works again.
 	Log *slog.Logger
 }
 
-// ShardCollector exports the numbers of the shards. While its source fails or is slow
-// these series are absent; the rest of the scrape stays. Each scanner reports all shards
+// ShardCollector exports the numbers of the shards. Those that its source can't read are absent,
+// and all while it is slow. The rest of the scrape stays. Each scanner reports all shards
 // of the fleet: aggregate with max, not with sum. If a topic has more shards than
 // Series, one series shows the sum of all shards, or for the oldest task the maximum.
+//
+// While topics are shown together, one series shows this for all topics. It leaves out topics with
+// parked tasks, or with a task that has been due for 10 s or more. Up to Topics of them have a series
+// of their own.
 type ShardCollector struct {
+	cfg     ShardCollectorConfig
 	stats   shared[[]ShardStat]
-	errors  *Errors
-	series  int
-	log     *slog.Logger
 	failing bool // only settled uses it
 	numbers []shardNumber
 }
+
+// overdue is how late a topic's oldest task is for the topic to be shown on its own.
+const overdue = 10 * time.Second
 
 // shardNumber is a metric with the labels topic and shard.
 type shardNumber struct {
@@ -72,7 +85,10 @@ func NewShardCollector(cfg ShardCollectorConfig) (*ShardCollector, error) {
 	if cfg.Stats == nil || cfg.Errors == nil || cfg.Log == nil {
 		return nil, errors.New("shard collector: Stats, Errors and Log are required")
 	}
-	c := &ShardCollector{errors: cfg.Errors, series: cfg.Series, log: cfg.Log, numbers: []shardNumber{
+	if cfg.Together == nil {
+		cfg.Together = func() bool { return false }
+	}
+	c := &ShardCollector{cfg: cfg, numbers: []shardNumber{
 		newNumber("pending_tasks", "Tasks stored.", func(s ShardStat) float64 { return float64(s.Pending) }),
 		newNumber("backlog_tasks", "Tasks that are due and not forwarded.",
 			func(s ShardStat) float64 { return float64(s.Backlog) }),
@@ -99,7 +115,7 @@ func (c *ShardCollector) Describe(ch chan<- *prometheus.Desc) {
 // the registry would fail the whole scrape.
 func (c *ShardCollector) Collect(ch chan<- prometheus.Metric) {
 	stats, err := c.stats.get()
-	if err != nil {
+	if err != nil && len(stats) == 0 {
 		return
 	}
 	type key struct {
@@ -108,24 +124,47 @@ func (c *ShardCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	seen := make(map[key]bool, len(stats))
 	whole := map[string]ShardStat{} // by topic
+	together := c.cfg.Together()
 	for _, s := range stats {
 		k := key{s.Topic, s.Shard}
 		if seen[k] {
 			continue
 		}
 		seen[k] = true
-		if label := ShardLabel(s.Shard, s.Of, c.series); label == allShards {
+		if label := ShardLabel(s.Shard, s.Of, c.cfg.Series); together || label == all {
 			whole[s.Topic] = whole[s.Topic].plus(s)
 		} else {
 			c.send(ch, s, label)
 		}
 	}
-	for _, s := range whole {
-		c.send(ch, s, allShards)
+	shown := slices.Collect(maps.Values(whole))
+	if together {
+		shown = c.worst(shown)
+	}
+	for _, s := range shown {
+		c.send(ch, s, all)
 	}
 }
 
-// plus adds the numbers of another shard of the topic.
+// worst returns the topics that are shown on their own, and the sum of the others.
+func (c *ShardCollector) worst(topics []ShardStat) []ShardStat {
+	slices.SortFunc(topics, func(a, b ShardStat) int {
+		return cmp.Or(cmp.Compare(b.OldestDue, a.OldestDue), cmp.Compare(b.Parked, a.Parked), cmp.Compare(a.Topic, b.Topic))
+	})
+	var own []ShardStat
+	var others ShardStat
+	for _, s := range topics {
+		if (s.OldestDue >= overdue || s.Parked > 0) && len(own) < c.cfg.Topics && s.Topic != all {
+			own = append(own, s)
+		} else {
+			others = others.plus(s)
+		}
+	}
+	others.Topic = all
+	return append(own, others)
+}
+
+// plus adds the numbers of another shard. The topic is the other's.
 func (s ShardStat) plus(other ShardStat) ShardStat {
 	return ShardStat{
 		Topic: other.Topic, Pending: s.Pending + other.Pending, Backlog: s.Backlog + other.Backlog,
@@ -142,18 +181,18 @@ func (c *ShardCollector) send(ch chan<- prometheus.Metric, s ShardStat, shard st
 func (c *ShardCollector) settled(err error) {
 	ctx := context.Background()
 	if err != nil {
-		c.errors.Count(statsOperation)
+		c.cfg.Errors.Count(statsOperation)
 	}
 	switch {
 	case err != nil && !c.failing:
-		c.log.WarnContext(ctx, "shard statistics unavailable, their metrics are absent", "error", err)
+		c.cfg.Log.WarnContext(ctx, "shard statistics incomplete, the metrics of some or all topics are absent", "error", err)
 	case err == nil && c.failing:
-		c.log.InfoContext(ctx, "shard statistics available again")
+		c.cfg.Log.InfoContext(ctx, "shard statistics available again")
 	}
 	c.failing = err != nil
 }
 
 func newNumber(name, help string, of func(ShardStat) float64) shardNumber {
 	name = prometheus.BuildFQName(namespace, "", name)
-	return shardNumber{prometheus.NewDesc(name, help, []string{"topic", "shard"}, nil), of}
+	return shardNumber{prometheus.NewDesc(name, help, []string{"topic", shardLabel}, nil), of}
 }

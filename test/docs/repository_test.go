@@ -173,7 +173,7 @@ func (c collected) Unregister(prometheus.Collector) bool { return false }
 func readMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	all := collected{}
-	_, err := scanner.NewMetrics(all, 1, telemetry.Build{})
+	_, err := scanner.NewMetrics(all, config.Admin{ShardSeries: 1}, telemetry.Build{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func readMetrics(t *testing.T) map[string]bool {
 	if err := telemetry.AddCertificate(all, "redis", "ca.pem", time.Now); err != nil {
 		t.Fatal(err)
 	}
-	if err := telemetry.AddProblems(all, func() []problem.Problem { return nil }); err != nil {
+	if err := telemetry.AddProblems(all, 100, func() []problem.Problem { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := consumer.New(consumer.Config{

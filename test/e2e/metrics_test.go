@@ -2,7 +2,10 @@ package e2e_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,4 +134,50 @@ func TestMetrics(t *testing.T) {
 	for _, path := range []string{"/livez", "/readyz"} {
 		check.Until(t, path+" to answer 200", rarely(func() bool { return s.Get(t.Context(), path, io.Discard) == nil }))
 	}
+}
+
+// TestMetricsOfManyTopics: a scanner with more topics than have series of their own shows them
+// together. It names the one in trouble.
+func TestMetricsOfManyTopics(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t, map[string]fleet.Topic{
+		"orders": fleet.DeclaredTopic("orders", nil),
+		"mails":  fleet.DeclaredTopic("mails", nil),
+		"bills":  fleet.DeclaredTopic("bills", fleet.Topic{"paused": true}),
+	})
+	w.settings.More = map[string]fleet.Topic{"admin": {"topic_series": 2}}
+	w.write()
+	w.start(1)
+	w.consume("orders.due")
+	w.schedule(orders("orders", "o", 100, time.Now(), time.Second, 0)...)
+	w.arrive("the tasks")
+	w.schedule(orders("mails", "later", 30, time.Now().Add(time.Hour), time.Second, 0)...)
+	w.schedule(orders("bills", "due", 5, time.Now().Add(-time.Minute), time.Second, 0)...)
+	want := map[string]string{
+		"forwarded_total": "all=100", "lateness_seconds": "all=100", "pending_tasks": "all=30 bills=5",
+		"backlog_tasks": "all=0 bills=5", "paused": "all=0 bills=1", "shards": "all=12", "migrating": "all=0",
+	}
+	got := map[string]string{}
+	check.Until(t, "the numbers of what happened", rarely(func() bool {
+		m := readMetrics(t, w.scanners[0])
+		for name := range want {
+			got[name] = m.byTopic("duefleet_" + name)
+		}
+		return maps.Equal(got, want)
+	}))
+}
+
+// byTopic returns the values of a metric by topic, as "all=1 orders=2".
+func (m metrics) byTopic(name string) string {
+	var all []string
+	for _, s := range m[name].GetMetric() {
+		for _, l := range s.GetLabel() {
+			if l.GetName() == "topic" {
+				all = append(all, fmt.Sprintf("%s=%v", l.GetValue(),
+					s.GetCounter().GetValue()+s.GetGauge().GetValue()+float64(s.GetHistogram().GetSampleCount())))
+			}
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
 }
