@@ -16,16 +16,19 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// printStatus prints a status as text: problems, each topic, its shards if shards is set,
-// and the members.
-func printStatus(out io.Writer, s admin.Status, shards bool, now time.Time) error {
+// print prints a status as text: problems, the topics that v selects, and the members.
+func (v statusView) print(out io.Writer, s admin.Status, now time.Time) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	printProblems(w, s)
-	for _, t := range s.Topics {
-		printTopic(w, t, shards, now)
-	}
-	if len(s.Topics) == 0 {
+	switch {
+	case len(s.Topics) == 0:
 		fmt.Fprintln(w, "no topics: no scanner has served one under this Redis prefix yet")
+	case v.all || v.problem != "" || len(s.Topics) > fewTopics && !v.shards:
+		v.printLines(w, s, now)
+	default:
+		for _, t := range s.Topics {
+			printTopic(w, t, v.shards, now)
+		}
 	}
 	printFleet(w, s.Fleet, now)
 	return w.Flush()
@@ -72,9 +75,18 @@ func headline(t admin.TopicStatus) string {
 	return fmt.Sprintf("topic %s: M %d, epoch %d, %s", t.Topic, t.Shards, t.Epoch, phase)
 }
 
-// total returns the sums over all shards of a topic.
-func total(t admin.TopicStatus) shard.Stats {
-	return shard.Stats{Pending: t.Pending, Backlog: t.Backlog, Leased: t.Leased, Parked: t.Parked, Oldest: t.Oldest}
+// total returns the sums over all shards of topics.
+func total(topics ...admin.TopicStatus) (sum shard.Stats) {
+	for _, t := range topics {
+		sum.Pending += t.Pending
+		sum.Backlog += t.Backlog
+		sum.Leased += t.Leased
+		sum.Parked += t.Parked
+		if sum.Oldest.IsZero() || !t.Oldest.IsZero() && t.Oldest.Before(sum.Oldest) {
+			sum.Oldest = t.Oldest
+		}
+	}
+	return sum
 }
 
 // paceLines returns lines with a topic's settings, their source, and its throughput and
@@ -137,8 +149,13 @@ const columns = "  SHARD\tSTORED\tWAITING\tBACKLOG\tLEASED\tPARKED\tOLDEST DUE"
 // row prints the contents of a shard. STORED is the sum of WAITING, BACKLOG, LEASED and
 // PARKED. WAITING tasks aren't due yet, or are retried later.
 func row(w io.Writer, name string, v shard.Stats, oldest string) {
+	fmt.Fprintf(w, "  %s\t%s\n", name, cells(v, oldest))
+}
+
+// cells returns the columns from STORED to OLDEST DUE.
+func cells(v shard.Stats, oldest string) string {
 	waiting := v.Pending - v.Backlog - v.Leased - v.Parked
-	fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\n", name, v.Pending, waiting, v.Backlog, v.Leased, v.Parked, oldest)
+	return fmt.Sprintf("%d\t%d\t%d\t%d\t%d\t%s", v.Pending, waiting, v.Backlog, v.Leased, v.Parked, oldest)
 }
 
 func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {

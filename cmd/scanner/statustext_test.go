@@ -62,7 +62,7 @@ func TestStatusAsText(t *testing.T) {
 		"status_empty":  {admin.Status{}, false},
 	} {
 		var out bytes.Buffer
-		if err := printStatus(&out, c.status, c.shards, now); err != nil {
+		if err := (statusView{shards: c.shards}).print(&out, c.status, now); err != nil {
 			t.Fatal(err)
 		}
 		isGolden(t, name, out.String())

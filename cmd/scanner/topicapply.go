@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"time"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -16,12 +16,12 @@ import (
 func topicApply(s *settings) *cobra.Command {
 	apply := applyFlags{confirm: cli.Confirmation{Deed: cli.Writes()}}
 	cmd := &cobra.Command{
-		Use:   "apply -f topics.yaml [--dry-run | --yes] [--no-wait]",
+		Use:   "apply -f topics.yaml [--dry-run | --yes] [--all] [--no-wait]",
 		Short: "Applies a file of topic settings; validates everything before it writes anything",
 		Long: `Creates and changes topics in Consul to match a file: a configuration file with topics,
 or a map of topics by name. Before it writes anything it validates the whole file and
 prints the difference of all topics. Then it asks on a terminal; elsewhere it needs
---yes.
+--yes. If more than 20 topics change, it groups equal differences; --all prints each.
 
 It leaves alone topics that aren't in the file, and documents whose settings match the
 file. A changed document is rewritten as a whole, without its comments. Each document is
@@ -38,6 +38,7 @@ It reports whether the live scanners apply each document, as "scanner topic set"
 	cmd.Flags().StringVarP(&apply.path, "file", "f", "", "the file of topics")
 	registerAuthor(cmd)
 	registerDryRun(cmd, &apply.dry)
+	cmd.Flags().BoolVar(&apply.all, "all", false, "print every difference and every mistake, also of many topics")
 	apply.confirm.Register(cmd)
 	apply.told.register(cmd)
 	return cmd
@@ -47,6 +48,7 @@ It reports whether the live scanners apply each document, as "scanner topic set"
 type applyFlags struct {
 	path    string
 	dry     bool
+	all     bool // no difference and no mistake is only counted
 	confirm cli.Confirmation
 	told    verdict
 }
@@ -58,7 +60,7 @@ func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
 	}
 	docs, err := config.ReadTopics(f.path)
 	if err != nil {
-		return printErrors(cmd, err)
+		return printErrors(cmd, err, f.all)
 	}
 	if len(docs) == 0 {
 		return fmt.Errorf("no topics in %s", f.path)
@@ -69,16 +71,14 @@ func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
 		if err != nil {
 			return err
 		}
-		for _, p := range plans {
-			printPlan(out, p)
+		if err := f.printPlans(out, plans); err != nil {
+			return err
 		}
 		if same := len(docs) - len(plans); same > 0 {
 			fmt.Fprintf(out, "as in the file already: %d of %d topics\n", same, len(docs))
 		}
-		for _, p := range plans {
-			if err := w.refuseOlder(cmd, p); err != nil {
-				return err
-			}
+		if err := w.refuseOlder(cmd, plans...); err != nil {
+			return err
 		}
 		text := "nothing to change"
 		if f.dry {
@@ -88,30 +88,64 @@ func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
 			_, err := fmt.Fprintln(out, text)
 			return err
 		}
-		if err := f.confirm.Ask(cmd, "write "+topicconfig.Names(plans)); err != nil {
+		if err := f.confirm.Ask(cmd, "write "+topicNames(plans)); err != nil {
 			return err
 		}
 		return w.writeAll(cmd, plans, f.told)
 	})
 }
 
-// writeAll writes the plans, and reports whether scanners apply each topic;
-// admin.Patience covers all topics together.
+// printPlans prints what plans do. It groups the differences of many.
+func (f *applyFlags) printPlans(out io.Writer, plans []topicconfig.Plan) error {
+	if f.all || len(plans) <= fewTopics {
+		for _, p := range plans {
+			printPlan(out, p)
+		}
+		return nil
+	}
+	var all remarks
+	for _, p := range plans {
+		all.addPlan(p)
+	}
+	return printLines(out, all.lines("--all shows them"))
+}
+
+// topicNames names three topics of plans, and counts the others.
+func topicNames(plans []topicconfig.Plan) string {
+	names := make([]string, len(plans))
+	for i, p := range plans {
+		names[i] = p.After.Name
+	}
+	if len(names) == 1 {
+		return "topic " + names[0]
+	}
+	return "topics " + admin.Names(names)
+}
+
+// writeAll writes the plans, and reports whether scanners apply each topic. It names the
+// written topics one by one, and of more than 20 the first ones.
 func (w topicWork) writeAll(cmd *cobra.Command, plans []topicconfig.Plan, told verdict) error {
 	var written []config.Document
+	var unkept remarks
+	many := len(plans) > fewTopics
 	err := w.docs.CommitAll(cmd.Context(), plans, authorOf(cmd), func(done topicconfig.Committed) error {
 		written = append(written, done.Document)
-		return printWritten(cmd, done)
+		if !many {
+			return printWritten(cmd, done)
+		}
+		if done.Unkept != nil {
+			unkept.add(done.Document.Name, unkeptText(done), "")
+		}
+		return nil
 	})
+	err = errors.Join(printLines(cmd.ErrOrStderr(), unkept.lines("see `scanner topic history`")), err)
 	if err != nil {
 		return err
 	}
-	told.until = time.Now().Add(admin.Patience)
-	var errs []error
-	for _, doc := range written {
-		errs = append(errs, told.await(cmd, w.fleet, doc))
+	if many {
+		fmt.Fprintf(cmd.OutOrStdout(), "written: %d %s\n", len(plans), topicNames(plans))
 	}
-	return errors.Join(errs...)
+	return told.await(cmd, w.fleet, written...)
 }
 
 func topicUndo(s *settings) *cobra.Command {

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/admin"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/topicconfig"
@@ -197,9 +198,14 @@ func printWritten(cmd *cobra.Command, done topicconfig.Committed) error {
 // printUnkept prints on standard error if a change isn't in the topic's history.
 func printUnkept(cmd *cobra.Command, topic string, done topicconfig.Committed) (err error) {
 	if done.Unkept != nil {
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: the change is not in its history: %v\n", topic, done.Unkept)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: %s\n", topic, unkeptText(done))
 	}
 	return err
+}
+
+// unkeptText says why a change isn't in the topic's history.
+func unkeptText(done topicconfig.Committed) string {
+	return fmt.Sprintf("the change is not in its history: %v", done.Unkept)
 }
 
 // printPlan prints what a plan does: a line for each setting that changes, and for each
@@ -211,10 +217,52 @@ func printPlan(out io.Writer, p topicconfig.Plan) {
 }
 
 // refuseOlder fails if live scanners would refuse a plan's document because they don't
-// know one of its settings.
-func (w topicWork) refuseOlder(cmd *cobra.Command, p topicconfig.Plan) error {
-	warning, err := p.RefuseOlder(cmd.Context(), w.fleet)
-	return errors.Join(err, printWarning(cmd, p.After.Name, warning))
+// know one of its settings. It prints a warning if they can't be asked.
+func (w topicWork) refuseOlder(cmd *cobra.Command, plans ...topicconfig.Plan) error {
+	fleet, warnings := &askedOnce{fleet: w.fleet, answers: map[int]answer{}}, remarks{}
+	for _, p := range plans {
+		warning, err := p.RefuseOlder(cmd.Context(), fleet)
+		if err != nil {
+			return err
+		}
+		if warning != "" {
+			warnings.add(p.After.Name, warning, "")
+		}
+	}
+	return printLines(cmd.ErrOrStderr(), warnings.lines("see `scanner status`"))
+}
+
+// askedOnce is a fleet that asks once which scanners read only an older format.
+type askedOnce struct {
+	fleet   admin.Fleet
+	answers map[int]answer // by format
+}
+
+// answer is an answer of Older.
+type answer struct {
+	now   time.Time
+	names []string
+	err   error
+}
+
+// Older implements topicconfig.Fleet.
+func (f *askedOnce) Older(ctx context.Context, format int) (time.Time, []string, error) {
+	a, there := f.answers[format]
+	if !there {
+		a.now, a.names, a.err = f.fleet.Older(ctx, format)
+		f.answers[format] = a
+	}
+	return a.now, a.names, a.err
+}
+
+// InForce implements topicconfig.Fleet.
+func (f *askedOnce) InForce(ctx context.Context, topic string) ([]byte, error) {
+	return f.fleet.InForce(ctx, topic)
+}
+
+// Applied implements topicconfig.Fleet.
+func (f *askedOnce) Applied(ctx context.Context, topic string, index uint64) (string, error) {
+	return f.fleet.Applied(ctx, topic, index)
 }
 
 // printWarning prints a warning about a topic on standard error, nothing if it is "".

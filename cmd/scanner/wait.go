@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,37 +45,42 @@ func (w topicWork) awaitShards(cmd *cobra.Command, doc config.Document, timeout 
 type verdict struct {
 	skip    bool
 	pausing bool // a topic that can't be delivered is no failure
-	// until is when to stop waiting; zero: after admin.Patience.
-	until time.Time
 }
 
 func (v *verdict) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&v.skip, "no-wait", false, "return once it is written; don't check whether scanners apply it")
 }
 
-// await waits until all live scanners have applied a document, for admin.Patience at
-// most, and prints the result. It fails if one of them refuses the document or can't
-// deliver the topic with it. Scanners that can't be asked, or don't report in time, are
-// no failure: await mentions them on standard error, and they read the document later.
-func (v verdict) await(cmd *cobra.Command, fleet admin.Fleet, doc config.Document) error {
+// await waits until all live scanners have applied documents, for admin.Patience at most,
+// and prints the results. It fails if one of them refuses a document or can't deliver the
+// topic with it. Scanners that can't be asked, or don't report in time, are no failure:
+// await mentions them on standard error, and they read the document later.
+func (v verdict) await(cmd *cobra.Command, fleet admin.Fleet, docs ...config.Document) error {
 	if v.skip {
 		return nil
 	}
-	found, err := fleet.Await(cmd.Context(), doc.Name, doc.Index, v.until)
-	switch {
-	case cmd.Context().Err() != nil:
-		return fmt.Errorf("topic %s: written; interrupted before scanners reported whether they apply it", doc.Name)
-	case err != nil:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: written; it isn't known whether scanners apply it: %v\n", doc.Name,
-			err)
-		return err
-	case found.Bad(v.pausing):
-		return fmt.Errorf("topic %s: %s", doc.Name, found.Text())
-	case !found.Final():
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: %s; see `scanner status --topic %s`\n", doc.Name, found.Text(),
-			doc.Name)
-		return err
+	written := make([]admin.Written, len(docs))
+	for i, doc := range docs {
+		written[i] = admin.Written{Topic: doc.Name, Index: doc.Index}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: %s\n", doc.Name, found.Text())
-	return err
+	found, err := fleet.Await(cmd.Context(), written...)
+	var good, open, bad remarks
+	for i, f := range found {
+		topic := docs[i].Name
+		switch {
+		case cmd.Context().Err() != nil:
+			bad.add(topic, "written; interrupted before scanners reported whether they apply it", "")
+		case err != nil:
+			open.add(topic, fmt.Sprintf("written; it isn't known whether scanners apply it: %v", err), "")
+		case f.Bad(v.pausing):
+			bad.add(topic, f.Text(), "")
+		case !f.Final():
+			open.add(topic, f.Text(), fmt.Sprintf("; see `scanner status --topic %s`", topic))
+		default:
+			good.add(topic, f.Text(), "")
+		}
+	}
+	const hint = "see `scanner status --all`"
+	return errors.Join(printLines(cmd.OutOrStdout(), good.lines(hint)), printLines(cmd.ErrOrStderr(), open.lines(hint)),
+		asError(bad.lines(hint)))
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,8 +32,16 @@ func (s *Status) judge(now time.Time, topic string) {
 		}
 	}
 	s.Status = problem.Verdict(s.Problems)
+	of := map[string][]problem.Problem{}
+	for _, p := range s.Problems {
+		of[p.Topic] = append(of[p.Topic], p)
+	}
 	for i := range s.Topics {
-		s.Topics[i].Notes = s.notes(s.Topics[i].Topic)
+		t := &s.Topics[i]
+		t.Status = problem.Verdict(of[t.Topic])
+		for _, p := range of[t.Topic] {
+			t.note(p)
+		}
 	}
 }
 
@@ -103,41 +112,76 @@ func (s *TopicStatus) problems(now time.Time) []problem.Problem {
 	return s.found
 }
 
-// notes returns the texts of a topic's problems, without those that its counts show.
-func (s *Status) notes(topic string) (texts []string) {
-	for _, p := range s.Problems {
-		switch {
-		case p.Topic != topic, p.Kind == problem.TasksLate, p.Kind == problem.TasksParked, p.Kind == problem.RateLimited:
-		default:
-			texts = append(texts, p.Text)
-		}
+// note adds a problem to the topic's kinds, and its text to the notes unless the counts show
+// it.
+func (s *TopicStatus) note(p problem.Problem) {
+	if !slices.Contains(s.Kinds, p.Kind) { // several shards may have it
+		s.Kinds = append(s.Kinds, p.Kind)
 	}
-	return texts
+	switch p.Kind {
+	case problem.TasksLate, problem.TasksParked, problem.RateLimited:
+	default:
+		s.Notes = append(s.Notes, p.Text)
+	}
 }
 
-// has reports whether the status has a topic.
-func (s *Status) has(topic string) bool {
-	return slices.ContainsFunc(s.Topics, func(t TopicStatus) bool { return t.Topic == topic })
+// Lines returns each problem that no topic's notes or counts show, in one line. It counts
+// those that many topics have.
+func (s *Status) Lines() []string {
+	shown := map[string]bool{}
+	for _, t := range s.Topics {
+		shown[t.Topic] = true
+	}
+	return s.lines(func(p problem.Problem) bool {
+		return p.Topic == "" && p.Kind != problem.NoScanner || p.Topic != "" && !shown[p.Topic]
+	})
 }
 
-// Lines returns each problem that no topic's notes or counts show, in one line.
-func (s *Status) Lines() (lines []string) {
+// Reasons returns why the fleet isn't healthy, one line for each problem; nil if it is. It
+// counts the problems that many topics have.
+func (s *Status) Reasons() []string {
+	return s.lines(func(p problem.Problem) bool { return p.Severity != problem.Notice })
+}
+
+// lines returns the problems that which selects, three of each kind that topics have, and
+// a count of the others.
+func (s *Status) lines(which func(problem.Problem) bool) (lines []string) {
 	live := len(balance.Live(s.Fleet))
-	for _, p := range s.Problems {
-		if p.Topic == "" && p.Kind != problem.NoScanner || p.Topic != "" && !s.has(p.Topic) {
-			lines = append(lines, p.Line(live))
+	all := slices.DeleteFunc(slices.Clone(s.Problems), func(p problem.Problem) bool { return !which(p) })
+	kind := func(p problem.Problem) string {
+		if p.Topic == "" {
+			return ""
 		}
+		return string(p.Kind)
+	}
+	for p, more := range Few(all, kind) {
+		if more == nil {
+			lines = append(lines, p.Line(live))
+			continue
+		}
+		names := make([]string, len(more))
+		for i, p := range more {
+			names[i] = p.Topic
+		}
+		lines = append(lines, fmt.Sprintf("%d more problems %s: topics %s", len(more), p.Kind, Names(names)))
 	}
 	return lines
 }
 
-// Reasons returns why the fleet isn't healthy, one line for each problem; nil if it is.
-func (s *Status) Reasons() (lines []string) {
-	live := len(balance.Live(s.Fleet))
-	for _, p := range s.Problems {
-		if p.Severity != problem.Notice {
-			lines = append(lines, p.Line(live))
-		}
+// WorstFirst returns the topics in another order: by their status, the broken ones first, then
+// by their oldest task, their backlog and their name.
+func (s *Status) WorstFirst() []TopicStatus {
+	ranks := []problem.Severity{problem.Broken, problem.Degraded, problem.Healthy}
+	return slices.SortedFunc(slices.Values(s.Topics), func(a, b TopicStatus) int {
+		return cmp.Or(slices.Index(ranks, a.Status)-slices.Index(ranks, b.Status), compareOldest(a.Oldest, b.Oldest),
+			cmp.Compare(b.Backlog, a.Backlog), cmp.Compare(a.Topic, b.Topic))
+	})
+}
+
+// compareOldest orders due times, the earliest first and those without a task last.
+func compareOldest(a, b time.Time) int {
+	if a.IsZero() || b.IsZero() {
+		return b.Compare(a)
 	}
-	return lines
+	return a.Compare(b)
 }

@@ -5,10 +5,7 @@ package admin
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,7 +13,6 @@ import (
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/registry"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/task"
 )
 
 // Status is the status of a fleet; it is read from Redis alone.
@@ -84,6 +80,10 @@ type TopicStatus struct {
 	// Source is the recorded source of the topic's document: "file", or "consul:" and the
 	// prefix there. It is "" if there is none or this user may not read it.
 	Source string `json:"source,omitempty"`
+	// Status is the verdict on the topic's problems, and Kinds are their kinds, the worse ones
+	// first.
+	Status problem.Severity `json:"status"`
+	Kinds  []problem.Kind   `json:"problem_kinds,omitempty"`
 	// Notes are the texts of the topic's problems, without those that its counts show.
 	Notes []string `json:"notes,omitempty"`
 
@@ -110,147 +110,6 @@ type Change struct {
 	Misplaced int64     `json:"misplaced"` // still to be moved or delivered; estimated in large shards
 	Rate      float64   `json:"moved_per_second"`
 	End       time.Time `json:"estimated_end,omitzero"`
-}
-
-// Reader reads the status of a fleet.
-type Reader struct {
-	Store *shard.Store
-	// OrphansEvery is how often it counts a topic's orphaned tasks: at most once in this
-	// time, and with 0 at each reading. The count looks at all MaxShards shards.
-	OrphansEvery time.Duration
-	// OrphansIn spreads the counts of all topics over as many readings. A topic whose turn has
-	// not come keeps its last count, or none. 0 counts at once, and counts none of more than
-	// orphansMost topics.
-	OrphansIn int
-
-	orphans map[string]orphans
-	turns   int // topics that this reading may still count
-}
-
-// orphansMost is how many topics may be asked for orphaned tasks at once. Each takes Redis a ms.
-const orphansMost = 100
-
-// orphans is a count of a topic's orphaned tasks.
-type orphans struct {
-	at        time.Time
-	placement shard.Placement
-	tasks     int64
-}
-
-// ReadStatus reads the status of one topic, or of all known topics if topic is "".
-func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, error) {
-	return (&Reader{Store: store}).Read(ctx, topic)
-}
-
-// Read reads the status of one topic, or of all known topics if topic is "". One goroutine
-// at a time may call it.
-func (r *Reader) Read(ctx context.Context, topic string) (Status, error) {
-	var s Status
-	var err error
-	if s.Fleet, err = balance.Members(ctx, r.Store); err != nil {
-		return s, err
-	}
-	known, err := r.Store.Registry().Topics(ctx)
-	if err != nil {
-		return s, err
-	}
-	names := known
-	if topic != "" {
-		names = []string{topic}
-	}
-	s.Topics = []TopicStatus{}
-	r.turns = len(names)
-	switch {
-	case r.OrphansIn > 0:
-		r.turns = (len(names) + r.OrphansIn - 1) / r.OrphansIn
-	case len(names) > orphansMost:
-		r.turns = 0
-	}
-	for _, name := range names {
-		t, err := r.readTopic(ctx, r.Store.Topic(name), slices.Contains(known, name))
-		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
-			continue // removed between the two reads
-		}
-		if shard.Definite(err) && !shard.Denied(err) && topic == "" {
-			// the others can be read
-			t = TopicStatus{Topic: name, PerShard: []shard.Stats{}}
-			t.addProblem(problem.TopicUnreadable, err.Error())
-			err = nil
-		}
-		if err != nil {
-			return s, err
-		}
-		t.addReports(s.Fleet)
-		s.Topics = append(s.Topics, t)
-	}
-	maps.DeleteFunc(r.orphans, func(name string, _ orphans) bool { return !slices.Contains(known, name) })
-	if len(balance.Live(s.Fleet)) == 0 { // perhaps because no scanner can write
-		if s.replicas, err = r.Store.Registry().Replicas(ctx); err != nil && !shard.Definite(err) {
-			return s, err
-		}
-	}
-	s.judge(time.Now(), topic)
-	for i := range s.Fleet { // they are in the topics and in the problems
-		s.Fleet[i].Topics, s.Fleet[i].Problems = nil, nil
-	}
-	return s, nil
-}
-
-// countOrphans counts the orphaned tasks of a topic, or returns the last count.
-func (r *Reader) countOrphans(ctx context.Context, t *shard.Topic, p shard.Placement) (int64, error) {
-	last, there := r.orphans[t.Name()]
-	if r.turns == 0 || there && last.placement == p && time.Since(last.at) < r.OrphansEvery {
-		return last.tasks, nil
-	}
-	r.turns--
-	counted, err := t.Orphans(ctx, p)
-	if err != nil {
-		return counted.Tasks, err
-	}
-	if r.orphans == nil {
-		r.orphans = map[string]orphans{}
-	}
-	r.orphans[t.Name()] = orphans{time.Now(), p, counted.Tasks}
-	return counted.Tasks, nil
-}
-
-// readTopic reads the status of a topic. A removed topic is unknown. But if it is still
-// in the list of topics, its removal was interrupted, because a removal ends by taking it
-// off.
-func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
-	p, err := t.Placement(ctx)
-	cut := known && p.Phase == shard.Removed
-	if err != nil && !cut {
-		return TopicStatus{}, err
-	}
-	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Polled: p.Scanned()}
-	if cut {
-		return out, out.count(t.Stats(ctx, max(p.Shards, p.Previous)))
-	}
-	if p.Phase == shard.Migrating {
-		out.Previous = p.Previous
-		out.Change, err = readChange(ctx, t, p)
-		if err = out.leaveOut(err); err != nil {
-			return out, err
-		}
-	}
-	if out.Source, err = t.Store().Registry().Source(ctx, t.Name()); err != nil && !shard.Definite(err) {
-		return out, err
-	}
-	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
-		out.addProblem(problem.PlacementForked, err.Error())
-	} else if err = out.leaveOut(err); err != nil {
-		return out, err
-	}
-	out.Orphans, err = r.countOrphans(ctx, t, p)
-	if err = out.leaveOut(err); err != nil {
-		return out, err
-	}
-	if out.Orphans > 0 {
-		out.addProblem(problem.TasksOrphaned, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them "+
-			"within minutes and recover them", out.Orphans), "tasks", out.Orphans)
-	}
-	return out, out.count(t.Stats(ctx, p.Scanned()))
 }
 
 // count adds up the counts of the first shards, without the shards that unread names. No
@@ -305,28 +164,6 @@ func (s *TopicStatus) addUnreadable() {
 	}
 	s.addProblem(problem.ShardsUnreadable, fmt.Sprintf("%s can't be read, so the counts are too low: %s",
 		shard.ShardNames(shards), s.Unreadable[0].Error), "shards", len(shards))
-}
-
-// readChange returns the progress of a change, without the shards that an
-// *shard.UnreadableError names.
-func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change, error) {
-	progress, unread := t.Progress(ctx, p)
-	if unread != nil && shard.Unreadable(unread) == nil {
-		return nil, unread
-	}
-	ms, err := t.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now := time.UnixMilli(ms).UTC()
-	c := &Change{
-		Since: progress.Since.UTC(), Clean: progress.Clean, Moved: progress.Moved,
-		Misplaced: progress.Misplaced, Rate: progress.Rate(now),
-	}
-	if left := progress.Left(now); left > 0 {
-		c.End = now.Add(left)
-	}
-	return c, unread
 }
 
 // addReports adds what the live scanners report about the topic. They may report retries that

@@ -104,15 +104,16 @@ const Patience = 6 * time.Second
 // Fleet asks Redis about the scanners that share it. It implements topicconfig.Fleet.
 type Fleet struct{ Store *shard.Store }
 
-// Await reads verdicts on a topic's document written at index until one is final, ctx ends,
-// or the time is until, and returns the last. It waits for Patience at most, also if until
-// is zero.
-func (f Fleet) Await(ctx context.Context, topic string, index uint64, until time.Time) (last Verdict, err error) {
-	patience := Patience
-	if !until.IsZero() {
-		patience = time.Until(until)
-	}
-	over := time.After(patience)
+// Written is a document that was written: its topic, and its index in Consul.
+type Written struct {
+	Topic string
+	Index uint64
+}
+
+// Await reads verdicts on written documents until all are final, ctx ends, or Patience is
+// over. It returns the last ones, in the order of the documents.
+func (f Fleet) Await(ctx context.Context, written ...Written) (last []Verdict, err error) {
+	last = make([]Verdict, len(written))
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for asked := false; ; asked = true {
@@ -123,13 +124,16 @@ func (f Fleet) Await(ctx context.Context, topic string, index uint64, until time
 			}
 			return last, err
 		}
-		if last = ReadVerdict(members, topic, index); last.Final() {
+		final := true
+		for i, w := range written {
+			last[i] = ReadVerdict(members, w.Topic, w.Index)
+			final = final && last[i].Final()
+		}
+		if final {
 			return last, nil
 		}
 		select {
 		case <-ctx.Done():
-			return last, nil
-		case <-over:
 			return last, nil
 		case <-time.After(lookEvery):
 		}
@@ -138,8 +142,8 @@ func (f Fleet) Await(ctx context.Context, topic string, index uint64, until time
 
 // Applied implements topicconfig.Fleet.
 func (f Fleet) Applied(ctx context.Context, topic string, index uint64) (why string, err error) {
-	v, err := f.Await(ctx, topic, index, time.Time{})
-	if err == nil && (v.Applied == 0 || v.Applied < v.Live+v.Elsewhere) {
+	last, err := f.Await(ctx, Written{topic, index})
+	if v := last[0]; err == nil && (v.Applied == 0 || v.Applied < v.Live+v.Elsewhere) {
 		why = v.Text()
 	}
 	return why, err

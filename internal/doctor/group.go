@@ -3,39 +3,37 @@ package doctor
 import (
 	"fmt"
 	"regexp"
+	"slices"
+
+	"github.com/duefleet/duefleet/internal/admin"
 )
 
-// shownAlike is how many findings of one kind Grouped leaves.
-const shownAlike = 3
-
-// Grouped returns the first three findings of each kind, followed by one that counts the
-// others and names their topics. Findings are of one kind if they differ only in their
-// topic, texts and advice.
+// Grouped returns the findings for a reader, the worse ones first. Each kind has three, followed
+// by one that counts the others and names their topics. Findings are of one kind if
+// they differ only in their topic, texts and advice.
 func Grouped(findings []Finding) (shown []Finding) {
-	type kind struct {
-		state State
-		what  string
-	}
 	about := regexp.MustCompile(`^topic (.+?) (intake \w+|dead letters|old queue|old intake|\w+)$`)
-	topics, counted := map[kind][]string{}, map[kind]int{}
-	for _, f := range findings {
+	kind := func(f Finding) string {
 		parts := about.FindStringSubmatch(f.Check)
 		if parts == nil { // it isn't about a topic
-			shown = append(shown, f)
-			continue
+			return ""
 		}
-		k := kind{f.State, parts[2]}
-		switch topics[k] = append(topics[k], parts[1]); len(topics[k]) {
-		case shownAlike + 1:
-			counted[k] = len(shown)
-			shown = append(shown, Finding{Check: "topics " + k.what, State: f.State})
-		case 1, 2, shownAlike:
-			shown = append(shown, f)
+		return string(f.State) + " " + parts[2]
+	}
+	for f, more := range admin.Few(findings, kind) {
+		if more != nil {
+			topics := make([]string, len(more))
+			for i, f := range more {
+				topics[i] = about.FindStringSubmatch(f.Check)[1]
+			}
+			f = Finding{Check: "topics " + about.FindStringSubmatch(f.Check)[2], State: f.State, What: fmt.Sprintf(
+				"%d more like these: %s; -o json shows all", len(more), named(topics))}
 		}
+		shown = append(shown, f)
 	}
-	for k, at := range counted {
-		rest := topics[k][shownAlike:]
-		shown[at].What = fmt.Sprintf("%d more like these: %s; -o json shows all", len(rest), named(rest))
-	}
+	worst := []State{Fail, Warn, NotChecked, Info, OK}
+	slices.SortStableFunc(shown, func(a, b Finding) int {
+		return slices.Index(worst, a.State) - slices.Index(worst, b.State)
+	})
 	return shown
 }

@@ -42,16 +42,16 @@ func TestMeasureAThousandTopics(t *testing.T) { //nolint:paralleltest // it has 
 			t.Errorf("%s took %s, want at most %s", what, d, most)
 		}
 	}
-	took("topic apply of 1,000 new topics", 10*time.Second, func() {
+	took("topic apply of 1,000 new topics", 2*time.Second, func() {
 		must(t, w.scanner("topic", "apply", "-f", documents(1000), "--yes", "--no-wait"))
 	})
 	took("three scanners until they are ready", 10*time.Second, func() { w.start(3) })
 	w.pass(30 * time.Second)
 	took("30 s of rest", time.Minute, func() { w.pass(30 * time.Second) })
 	for _, args := range [][]string{{"status"}, {"doctor"}, {"check"}, {"topic", "ls"}} {
-		took(fmt.Sprint("scanner ", args), 10*time.Second, func() { must(t, w.scanner(args...)) })
+		took(fmt.Sprint("scanner ", args), 2*time.Second, func() { must(t, w.scanner(args...)) })
 	}
-	took("1,000 changed documents, until the heartbeats of all scanners have them", 10*time.Second, func() {
+	took("1,000 changed documents, until the heartbeats of all scanners have them", 5*time.Second, func() {
 		index := w.rewriteAll("rate: 1000", "rate: 2000")
 		check.Until(t, "all scanners to have the documents", rarely(func() bool {
 			return !slices.ContainsFunc(w.status().Fleet, func(m fleet.MemberStatus) bool { return m.Applied < index })
