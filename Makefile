@@ -158,7 +158,8 @@ model: ## Explore the protocol for changing M, large scopes included, in some mi
 	go test -count 1 -timeout 60m ./test/model -long
 
 .PHONY: nightly
-nightly: chaos chaos-outbox cluster clients compat measure bench model test-race ## Run everything that takes too long for every change
+nightly: TOPICS ?= 200
+nightly: chaos chaos-outbox cluster clients clients-newest compat measure bench model test-race ## Run everything that takes too long for every change
 
 # The stages' tools are built first, so that a signal to make reaches the tests and their
 # servers.
@@ -192,6 +193,10 @@ compiler:
 clients: brokers client-libraries withservers $(if $(PAIR),mmdebstrap) ## Delay messages with clients in Python, Node.js, PHP and Java, and with Celery and Symfony; fails if one can't be installed (PAIR=sid-redis)
 	$(if $(PAIR),test/compat/on.sh $(cache)/compat $(PAIR)) $(withservers) -- go test -tags clients -count 1 -v -timeout 20m ./test/clients
 
+.PHONY: clients-newest
+clients-newest:
+	$(MAKE) clients PAIR=sid-redis
+
 .PHONY: client-libraries
 client-libraries: # for test/clients
 	@missing=(); \
@@ -217,11 +222,11 @@ client-libraries: # for test/clients
 several := ./internal/luascript ./internal/shard ./internal/router ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e
 
 .PHONY: cluster
-cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into clusters and sentinels (UPDATE=1)
+cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into clusters and sentinels (TOPICS=200 UPDATE=1)
 	@failed=0; set -x; \
 	$(withservers) -cluster -- go test -p 1 -count 1 -timeout 40m $(several) || failed=1; \
 	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./test/servers || failed=1; \
-	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update) || failed=1; \
+	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(TOPICS),-topics $(TOPICS)) $(if $(UPDATE),-update) || failed=1; \
 	exit $$failed
 
 # Each pair is a suite of Debian and a store of it, with that suite's RabbitMQ. The suites

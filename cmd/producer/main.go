@@ -206,7 +206,7 @@ func advice(err error) string {
 	var advised verify.AdvisedError
 	text := err.Error()
 	switch {
-	case errors.As(err, &advised):
+	case errors.As(err, &advised), errors.Is(err, syscall.EADDRINUSE): // the server's own port
 		return ""
 	case errors.Is(err, task.ErrExists):
 		return "; without --if-absent it is replaced"

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,9 @@ import (
 	"github.com/duefleet/duefleet/internal/telemetry"
 	"github.com/duefleet/duefleet/producer"
 )
+
+// maxTimeout leaves time for the answer, within the minute that the server has for it.
+const maxTimeout = 50 * time.Second
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
@@ -59,7 +63,7 @@ to 20 s, and exits with 0.`,
 		"file of the clients' tokens; needed unless --listen is a loopback address")
 	f.StringVar(&flags.cert, "tls-cert", "", "the server's PEM certificate (default no encryption)")
 	f.StringVar(&flags.key, "tls-key", "", "its PEM key")
-	f.DurationVar(&flags.timeout, "timeout", 5*time.Second, "how long Redis may take for a request")
+	f.DurationVar(&flags.timeout, "timeout", 5*time.Second, "how long Redis may take for a request, at most 50s")
 	f.IntVar(&flags.maxConnections, "max-connections", 1000, "connections at a time; further ones wait")
 	return cmd
 }
@@ -74,8 +78,9 @@ func (f serveFlags) check() error {
 		return cli.UsageError(fmt.Sprintf("--listen %s: other machines can reach it, so --tokens is needed", f.listen))
 	case (f.cert == "") != (f.key == ""):
 		return cli.UsageError("--tls-cert and --tls-key: both or none must be given")
-	case f.timeout <= 0:
-		return cli.UsageError("--timeout: must be above 0")
+	case f.timeout <= 0 || f.timeout > maxTimeout:
+		return cli.UsageError(fmt.Sprintf("--timeout %s: must be above 0 and at most %s, because an answer has a minute",
+			f.timeout, maxTimeout))
 	case f.maxConnections < 1:
 		return cli.UsageError("--max-connections: must be 1 or more")
 	}
@@ -91,8 +96,7 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 		return err
 	}
 	cli.LeastHeap()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := telemetry.NewRegistry()
 	server := conn.server(cmd)
 	options, err := connect.Redis(server, log)
 	if err != nil {
@@ -122,9 +126,12 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 		return err
 	}
 	defer probe.rdb.Close()
-	admin, err := telemetry.NewServer(telemetry.ServerConfig{Listen: flags.admin, Registry: registry, Log: log,
-		Checks: []telemetry.Check{{Name: "redis", Required: true, Probe: probe.result}}})
-	if err == nil {
+	admin, err := telemetry.NewServer(telemetry.ServerConfig{Listen: flags.admin, Setting: "--admin-listen",
+		Registry: registry, Log: log, Checks: []telemetry.Check{
+			{Name: "serving", Required: true, Probe: atWork(cmd.Context())},
+			{Name: "redis", Required: true, Probe: probe.result},
+		}})
+	if err = errors.Join(err, flags.measure(registry, server, secure)); err == nil {
 		err = errors.Join(api.Listen(), admin.Listen())
 	}
 	if err != nil {
@@ -136,6 +143,53 @@ func serve(cmd *cobra.Command, conn *connection, flags serveFlags) error {
 	log.InfoContext(cmd.Context(), "serving", "listen", api.Addr(), "admin", admin.Addr(), "tls", secure != nil,
 		"tokens", flags.tokens)
 	return runTogether(cmd.Context(), api.Run, admin.Run, probe.run)
+}
+
+// measure registers the metrics of the build and of the certificates.
+func (f serveFlags) measure(registry prometheus.Registerer, server config.Redis, secure *tls.Config) error {
+	var set telemetry.Set
+	build := cli.ReadBuild("producer")
+	set.AddBuild(telemetry.Build{Version: build.Version, Commit: build.Commit})
+	files, err := connect.Certificates(&config.Config{Redis: server})
+	if err = errors.Join(err, set.Register(registry)); err != nil {
+		return err
+	}
+	if secure != nil {
+		files = append(files, connect.Certificate{Use: "http", File: f.cert,
+			Expires: func() time.Time { return firstEnd(secure) }})
+	}
+	for _, c := range files {
+		if err := telemetry.AddCertificate(registry, c.Use, c.File, c.Expires); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstEnd returns when the first of the certificates ends that a server presents now.
+func firstEnd(secure *tls.Config) (first time.Time) {
+	pair, err := secure.GetCertificate(nil)
+	if err != nil {
+		return first
+	}
+	for _, der := range pair.Certificate {
+		cert, err := x509.ParseCertificate(der)
+		if err == nil && (first.IsZero() || cert.NotAfter.Before(first)) {
+			first = cert.NotAfter
+		}
+	}
+	return first
+}
+
+// atWork returns a probe that fails once the server is stopping, so that nobody sends it further
+// requests.
+func atWork(ctx context.Context) func() telemetry.Result {
+	return func() telemetry.Result {
+		if ctx.Err() != nil {
+			return telemetry.Result{Detail: "stopping"}
+		}
+		return telemetry.Result{OK: true, Detail: "at work"}
+	}
 }
 
 // runTogether runs the server until ctx ends, and the others until the server has ended.

@@ -149,7 +149,8 @@ func TestServeRefusesWrongFlags(t *testing.T) {
 		"--listen 0.0.0.0:1":                    "--tokens is needed",
 		"--listen 9340":                         "--listen \"9340\": must be host:port",
 		"--tls-cert a":                          "--tls-cert and --tls-key",
-		"--timeout 0":                           "--timeout: must be above 0",
+		"--timeout 0":                           "--timeout 0s: must be above 0 and at most 50s",
+		"--timeout 51s":                         "--timeout 51s: must be above 0 and at most 50s, because",
 		"--max-connections 0":                   "--max-connections: must be 1 or more",
 		"--max-connections -1 --listen [::1]:0": "--max-connections: must be 1 or more",
 	} {

@@ -77,6 +77,66 @@ func (ch *channel) use(r Route) {
 	ch.confirms.setLimit(r.Window)
 }
 
+// Publish publishes a batch. Every message gets exactly one Result through handle, most
+// of them after Publish has returned: within its Deadline or the route's ConfirmTimeout.
+// Publish blocks while the window is full and while another goroutine publishes. If the
+// network is stuck, it blocks for at most the write timeout. An error says why messages
+// are Unsent; they have their Results, so the caller needs to do nothing else.
+func (p *Publisher) Publish(ctx context.Context, batch []*Message) error {
+	p.unresolved.add(len(batch))
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return p.unsent(batch, ctx.Err())
+	}
+	var last *channel
+	for len(batch) > 0 {
+		ch, reason := p.open()
+		if ch == nil && (reason == atRest || reason == unchecked) {
+			ch, reason = p.rise(ctx)
+		}
+		if ch == nil {
+			return p.unsent(batch, errors.New(reason))
+		}
+		if ch == last {
+			return p.unsent(batch, errClosed)
+		}
+		n, err := ch.publish(ctx, batch)
+		p.deliver(ch.takeRefused())
+		batch = batch[n:]
+		if err != nil && !errors.Is(err, errClosed) {
+			return p.unsent(batch, err)
+		}
+		last = ch
+	}
+	return nil
+}
+
+// unsent gives the rest of a batch back as Unsent.
+func (p *Publisher) unsent(rest []*Message, why error) error {
+	if len(rest) == 0 {
+		return nil
+	}
+	results := make([]Result, len(rest))
+	for i, m := range rest {
+		results[i] = Result{Message: m, Outcome: Unsent, Reason: why.Error()}
+	}
+	p.deliver(results)
+	return fmt.Errorf("publish to topic %s: %d messages unsent: %w", p.topic, len(rest), why)
+}
+
+// deliver passes results to the caller. Each message goes through it once.
+func (p *Publisher) deliver(results []Result) {
+	if len(results) == 0 {
+		return
+	}
+	p.handling.Lock()
+	p.handle(results)
+	p.handling.Unlock()
+	p.unresolved.add(-len(results))
+}
+
 // publish writes the messages in order. It returns how many are accounted for: written,
 // or given a Result already. The error says why the rest is not. After errClosed another
 // channel may take them.

@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -111,29 +109,4 @@ func TestOtherErrorsOfRedis(t *testing.T) {
 	a = d.do("GET", path("a"), "")
 	a.want(t, "no Redis", 503, "unavailable")
 	check.Equal(t, "done", a.body["done"], any("no"))
-}
-
-// TestAFifthBatchWaitsItsTurn: the answer has the time to wait. A compressed batch is refused.
-func TestAFifthBatchWaitsItsTurn(t *testing.T) {
-	t.Parallel()
-	d := open(t, nil)
-	d.do("POST", batchPath, "{}", "Content-Type: application/x-ndjson", "Content-Encoding: gzip").
-		want(t, "compressed", 415, "encoding")
-	var bodies []*io.PipeWriter
-	ended := make(chan error, mostBatches)
-	for range mostBatches {
-		body, lines := io.Pipe()
-		bodies = append(bodies, lines)
-		go func() { _, err := d.batch(body); ended <- err }()
-	}
-	running := d.server.http.Handler.(*handler).batches
-	check.Until(t, "the batches", func() bool { return len(running) == mostBatches })
-	a := d.do("POST", batchPath, "{}", "Content-Type: application/x-ndjson")
-	a.want(t, "a fifth batch", http.StatusServiceUnavailable, "busy")
-	for _, lines := range bodies {
-		check.OK(t, lines.Close())
-	}
-	for range mostBatches {
-		check.OK(t, check.Receive(t, "the end", ended))
-	}
 }

@@ -2,11 +2,11 @@ package httpapi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -28,9 +28,6 @@ type Batches interface {
 }
 
 const (
-	// mostBatches is the number of batches at a time. Each has a memory budget of
-	// ndjson.MemoryBudget.
-	mostBatches = 4
 	// batchers is how many calls to Redis a batch has in flight, at most.
 	batchers = 1 // so that each call has many tasks; other batches use Redis meanwhile
 	// batchAhead is how many lines are read before the first of them is answered, at most.
@@ -38,6 +35,8 @@ const (
 	// lineTimeout is how long a batch waits for bytes of the client, and for room for an
 	// answer.
 	lineTimeout = 30 * time.Second
+	// wholeTimeout is how long a batch waits for a whole line while bytes arrive.
+	wholeTimeout = time.Minute
 	// batchBuffer is the size of the buffers of a batch's lines and answers, in bytes.
 	batchBuffer = 64 << 10
 	ndjsonType  = "application/x-ndjson"
@@ -89,19 +88,21 @@ func (h *handler) serveBatch(w http.ResponseWriter, r *request) (status int, err
 	if _, err := r.query(); err != nil {
 		return 0, err
 	}
-	select {
-	case h.batches <- struct{}{}:
-		defer func() { <-h.batches }()
-	default:
-		return 0, problem(http.StatusServiceUnavailable, "busy",
-			fmt.Sprintf("%d batches run", mostBatches)).later(1)
+	most := mostOfOne
+	if h.tokens == nil { // all clients then have one name
+		most = mostBatches
 	}
+	end, err := h.batches.take(r.client.Name, most)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	ctl := http.NewResponseController(w)
 	out, _ := h.writers.Get().(*bufio.Writer)
 	if out == nil {
 		out = bufio.NewWriterSize(nil, batchBuffer)
 	}
-	out.Reset(timelyWriter{w, ctl})
+	out.Reset(timelyWriter{w, ctl, h.pause})
 	defer func() { out.Reset(nil); h.writers.Put(out) }()
 	b := &batch{h: h, r: r, out: out, ctl: ctl}
 	b.enc = json.NewEncoder(b.out)
@@ -125,13 +126,7 @@ func (b *batch) run() error {
 	s := ndjson.Stream{
 		Parse: func(line []byte) (*ndjson.Request, error) {
 			wanted, err := lines.Parse(line)
-			if err == nil && wanted.Topic != b.r.topic {
-				err = fmt.Errorf("topic: must be %s, as in the path, or absent", b.r.topic)
-			}
-			if err == nil && wanted.AMQP != nil { // a single request can't have one either
-				err = errors.New("amqp: isn't taken over HTTP; producer load and producer pipe take it")
-			}
-			if err == nil {
+			if err = cmp.Or(err, b.refused(wanted)); err == nil {
 				b.r.client.bucket.wait(reading)
 			}
 			return wanted, err
@@ -153,10 +148,16 @@ func (b *batch) run() error {
 	if in == nil {
 		in = bufio.NewReaderSize(nil, batchBuffer)
 	}
-	in.Reset(timely{reading, b.r.Body, b.ctl})
+	body := &timely{ctx: reading, body: b.r.Body, ctl: b.ctl, pause: b.h.pause, whole: b.h.whole}
+	in.Reset(body)
 	err := s.Run(reading, in)
 	in.Reset(nil)
 	b.h.readers.Put(in)
+	if body.late {
+		late := problem(http.StatusRequestTimeout, "slow",
+			fmt.Sprintf("the line took more than %s, or paused for more than %s", b.h.whole, b.h.pause))
+		_ = b.print(&ndjson.Request{Line: s.Read() + 1, Err: late}) // the client hung up
+	}
 	_ = b.flush() // the client hung up
 	if err != nil && b.h.stopping.Err() == nil {
 		b.h.log.DebugContext(b.r.Context(), "batch ended early", "client", b.r.client.Name, "error", err)
@@ -164,33 +165,17 @@ func (b *batch) run() error {
 	return nil
 }
 
-// timely reads a body whose client must not be silent for long.
-type timely struct {
-	ctx  context.Context // ends the reading
-	body io.Reader
-	ctl  *http.ResponseController
-}
-
-// Read reads bytes that arrive in time.
-func (t timely) Read(p []byte) (int, error) {
-	if err := errors.Join(t.ctl.SetReadDeadline(time.Now().Add(lineTimeout)), t.ctx.Err()); err != nil {
-		return 0, err
+// refused returns why a good line can't be done over HTTP, nil if it can. A single request can't
+// have these either.
+func (b *batch) refused(r *ndjson.Request) error {
+	switch {
+	case r.Topic != b.r.topic:
+		return &ndjson.FieldError{Field: "topic", Err: fmt.Errorf("must be %s, as in the path, or absent", b.r.topic)}
+	case r.AMQP != nil:
+		return &ndjson.FieldError{Field: "amqp",
+			Err: errors.New("isn't taken over HTTP; producer load and producer pipe take it")}
 	}
-	return t.body.Read(p)
-}
-
-// timelyWriter writes to a client that must take the bytes in time.
-type timelyWriter struct {
-	out io.Writer
-	ctl *http.ResponseController
-}
-
-// Write writes bytes, each time with the time of a line.
-func (t timelyWriter) Write(p []byte) (int, error) {
-	if err := t.ctl.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
-		return 0, err
-	}
-	return t.out.Write(p)
+	return nil
 }
 
 // do does a batch of requests of one verb.
@@ -289,7 +274,9 @@ func appendDue(b []byte, head lineHead, name nameAnswer, due time.Time) []byte {
 // problem returns why a line failed. It logs a failure of the server.
 func (b *batch) problem(r *ndjson.Request) *Problem {
 	if bad, is := errors.AsType[ndjson.BadLineError](r.Err); is {
-		return problem(http.StatusBadRequest, "bad_request", string(bad))
+		p := problem(http.StatusBadRequest, "bad_request", bad.Error())
+		p.Field, p.Rule, p.Got = bad.Field, bad.Rule, bad.Got
+		return p
 	}
 	p := problemOf(r.Err)
 	if p.cause != nil && p.Status >= http.StatusInternalServerError {

@@ -45,7 +45,8 @@ func (d *door) agree(answers []map[string]any, ids func(n int) string) map[strin
 
 func numbered(n int) string { return fmt.Sprint("t-", n) }
 
-// TestABatchOfAFullRedis: no line claims that its task is stored.
+// TestABatchOfAFullRedis, or of none: no line claims that its task is stored, and each says when
+// to try again.
 func TestABatchOfAFullRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--maxmemory-policy", "noeviction")
@@ -54,6 +55,13 @@ func TestABatchOfAFullRedis(t *testing.T) {
 	answers, err := d.batch(strings.NewReader(scheduling(50)))
 	check.OK(t, err)
 	check.Equal(t, "answers", fmt.Sprint(d.agree(answers, numbered)), "map[503 redis_full no:50]")
+	check.Equal(t, "after", fmt.Sprint(answers[0]["retry"], answers[0]["retry_after"]), "true 10")
+	check.OK(t, server.Kill())
+	answers, err = d.batch(strings.NewReader(`{"verb":"schedule","id":"a","in":"1h"}` + "\n" + `{"verb":"cancel"}`))
+	check.OK(t, err)
+	away, bad := answers[0], answers[1]
+	check.Equal(t, "Redis is away", fmt.Sprint(away["code"], away["retry"], away["retry_after"]), "unavailabletrue 1")
+	check.Equal(t, "a bad line", fmt.Sprint(bad["retry"], bad["retry_after"]), "false <nil>")
 }
 
 // TestABatchOfAHangingRedis: lines that were sent are uncertain, and the same batch again

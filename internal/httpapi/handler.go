@@ -27,7 +27,9 @@ import (
 type handler struct {
 	tasks      Tasks
 	many       Batches
-	batches    chan struct{}   // has an element for each batch
+	batches    slots
+	pause      time.Duration   // lineTimeout; shorter in tests
+	whole      time.Duration   // wholeTimeout; shorter in tests
 	readers    sync.Pool       // *bufio.Reader for a batch
 	writers    sync.Pool       // *bufio.Writer for a batch
 	stopping   context.Context // ends when the server stops
@@ -48,7 +50,7 @@ type handler struct {
 
 func newHandler(cfg Config) (*handler, error) {
 	h := &handler{
-		tasks: cfg.Tasks, many: cfg.Batches, batches: make(chan struct{}, mostBatches),
+		tasks: cfg.Tasks, many: cfg.Batches, pause: lineTimeout, whole: wholeTimeout,
 		maxPayload: cfg.MaxPayload, anyone: anyone(),
 		bodies: semaphore.NewWeighted(cfg.MaxBodyBytes), log: cfg.Log,
 		failed:  ratelog.New(cfg.Log, slog.LevelWarn, "request failed"),

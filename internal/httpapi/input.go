@@ -21,6 +21,14 @@ import (
 // rest of the name, in lower case, is the key: names of HTTP headers have no case.
 const headerPrefix = "X-Duefleet-Header-"
 
+// The headers with the conditions of a PUT.
+const (
+	ifNoneMatch = "If-None-Match"
+	ifMatch     = "If-Match"
+)
+
+func conditions() []string { return []string{ifNoneMatch, ifMatch} }
+
 // traceHeaders are headers of the W3C Trace Context. They become headers of the message
 // under the same names, so that the consumer's work belongs to the client's trace.
 func traceHeaders() []string { return []string{"traceparent", "tracestate"} }
@@ -37,7 +45,7 @@ func (r *request) task() (wanted producer.Request, err error) {
 		return wanted, err
 	}
 	if group, given := query["group"]; given && group == "" {
-		return wanted, badRequest("group", "must not be empty")
+		return wanted, badRequest("group", "must not be empty").sized("0 bytes")
 	}
 	wanted.Group = query["group"]
 	if wanted.Recurrence, err = rule(query); err != nil {
@@ -49,10 +57,10 @@ func (r *request) task() (wanted producer.Request, err error) {
 	if wanted.Options, err = options(query); err != nil {
 		return wanted, err
 	}
-	if wanted.IfAbsent, err = r.condition("If-None-Match"); err != nil {
+	if wanted.IfAbsent, err = r.condition(ifNoneMatch); err != nil {
 		return wanted, err
 	}
-	if wanted.IfPresent, err = r.condition("If-Match"); err != nil {
+	if wanted.IfPresent, err = r.condition(ifMatch); err != nil {
 		return wanted, err
 	}
 	wanted.Headers, err = r.headers()
@@ -62,9 +70,13 @@ func (r *request) task() (wanted producer.Request, err error) {
 // bare reads a request that has no body, and its due time if the verb has one.
 func (r *request) bare() (when producer.When, err error) {
 	if r.ContentLength != 0 {
-		return when, badRequest("body", fmt.Sprintf("must be empty for %s", r.Method))
+		size := "an unknown size"
+		if r.ContentLength > 0 {
+			size = fmt.Sprintf("%d bytes", r.ContentLength)
+		}
+		return when, badRequest("body", fmt.Sprintf("must be empty for %s", r.Method)).sized(size)
 	}
-	for _, name := range []string{"If-Match", "If-None-Match"} {
+	for _, name := range conditions() {
 		if r.verb != "get" && r.Header.Get(name) != "" {
 			return when, badRequest(name, "is for PUT alone")
 		}
@@ -88,6 +100,15 @@ func parameters(verb string) []string {
 	return nil
 }
 
+// headerParameters returns the headers that a verb takes. Headers of every request, and headers
+// that begin with headerPrefix, aren't among them.
+func headerParameters(verb string) []string {
+	if verb == "schedule" {
+		return append(conditions(), traceHeaders()...)
+	}
+	return nil
+}
+
 // query returns the parameters of the query. It refuses unknown and repeated ones: to
 // ignore them would mislead the client.
 func (r *request) query() (map[string]string, error) {
@@ -106,7 +127,7 @@ func (r *request) query() (map[string]string, error) {
 			return nil, badRequest(strconv.QuoteToASCII(ndjson.Clip(name)), rule)
 		}
 		if len(values) > 1 {
-			return nil, badRequest(name, "given twice")
+			return nil, badRequest(name, "given twice").sized(fmt.Sprintf("%d values", len(values)))
 		}
 		query[name] = values[0]
 	}
@@ -219,7 +240,7 @@ func (r *request) headers() (map[string]string, error) {
 	var headers map[string]string
 	add := func(key, name string, values []string) error {
 		if len(values) > 1 {
-			return badRequest(name, "given twice")
+			return badRequest(name, "given twice").sized(fmt.Sprintf("%d values", len(values)))
 		}
 		if !utf8.ValidString(values[0]) {
 			return badRequest(name, "must be valid UTF-8")

@@ -1,8 +1,14 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"os"
 	"sync"
 	"time"
 )
@@ -51,6 +57,110 @@ type limitedConn struct {
 func (c *limitedConn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()
+}
+
+const (
+	// mostBatches is the number of batches at a time. Each has a memory budget of
+	// ndjson.MemoryBudget.
+	mostBatches = 4
+	// mostOfOne is how many of them one client has, so that others have room.
+	mostOfOne = 2
+)
+
+// slots are the batches that run. The zero value has none.
+type slots struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int // by the client's name
+}
+
+// take begins a batch of a client that may have most batches, and returns the function that ends
+// it. The error is the answer if there is no room.
+func (s *slots) take(client string, most int) (end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.of[client] >= most && most < mostBatches:
+		return nil, problem(http.StatusTooManyRequests, "too_many_batches",
+			fmt.Sprintf("client %s: must have at most %d batches at a time", client, most)).later(1)
+	case s.all >= mostBatches:
+		return nil, problem(http.StatusServiceUnavailable, "busy", fmt.Sprintf("%d batches run", mostBatches)).later(1)
+	case s.of == nil:
+		s.of = map[string]int{}
+	}
+	s.all++
+	s.of[client]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all--
+		if s.of[client]--; s.of[client] == 0 {
+			delete(s.of, client)
+		}
+	}, nil
+}
+
+// running returns the number of batches.
+func (s *slots) running() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
+}
+
+// timely reads the body of a batch, whose client must not be silent or slow for long.
+type timely struct {
+	ctx  context.Context // ends the reading
+	body io.Reader
+	ctl  *http.ResponseController
+	// pause is how long to wait for bytes, and whole how long for a whole line.
+	pause, whole time.Duration
+
+	// began is when it began to wait for the rest of a line. Zero: it doesn't wait.
+	began time.Time
+	part  bool // it has read a part of a line
+	late  bool // the client was too slow
+}
+
+// Read reads bytes that arrive in time, else it fails and the client is late. A line of blanks
+// isn't a line: it would keep a batch for nothing.
+func (t *timely) Read(p []byte) (int, error) {
+	now := time.Now()
+	if t.began.IsZero() {
+		t.began = now
+	}
+	end := now.Add(t.pause)
+	if whole := t.began.Add(t.whole); whole.Before(end) {
+		end = whole
+	}
+	if err := errors.Join(t.ctl.SetReadDeadline(end), t.ctx.Err()); err != nil {
+		return 0, err
+	}
+	n, err := t.body.Read(p)
+	t.late = errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(end) // the end of ctx has such an error, too
+	rest := p[:n]
+	if last := bytes.LastIndexByte(rest, '\n'); last >= 0 {
+		if t.part || len(bytes.TrimSpace(rest[:last])) > 0 {
+			t.began, t.part = time.Time{}, false
+		}
+		rest = rest[last+1:]
+	}
+	t.part = t.part || len(bytes.TrimSpace(rest)) > 0
+	return n, err
+}
+
+// timelyWriter writes to a client that must take the bytes in time.
+type timelyWriter struct {
+	out   io.Writer
+	ctl   *http.ResponseController
+	pause time.Duration
+}
+
+// Write writes bytes, each time within the pause.
+func (t timelyWriter) Write(p []byte) (int, error) {
+	if err := t.ctl.SetWriteDeadline(time.Now().Add(t.pause)); err != nil {
+		return 0, err
+	}
+	return t.out.Write(p)
 }
 
 // bucket limits a rate, as a token bucket does: it fills at the rate, up to one second of

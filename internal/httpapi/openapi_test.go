@@ -184,7 +184,19 @@ func (d *document) unseen() (missing []string) {
 	return missing
 }
 
-// TestTheDocumentHasTheServersRequests: methods, verbs and parameters, and it is served
+// TestTheServerReadsItsHeaders: a header that it reads can't be given twice.
+func TestTheServerReadsItsHeaders(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	for _, name := range headerParameters("schedule") {
+		a := d.do("PUT", path("a")+"?in=1h", "", name+": *", name+": *")
+		a.want(t, name, 400, "bad_request")
+		check.Equal(t, "field", a.body["field"], any(name))
+	}
+	d.do("PUT", path("a")+"?in=1h", "", "Other: *", "Other: *").want(t, "another header", 200, nil)
+}
+
+// TestTheDocumentHasTheServersRequests: methods, verbs, parameters and headers, and it is served
 // without a token.
 func TestTheDocumentHasTheServersRequests(t *testing.T) {
 	t.Parallel()
@@ -192,15 +204,19 @@ func TestTheDocumentHasTheServersRequests(t *testing.T) {
 	for path, item := range doc.Paths {
 		for method, o := range item.operations() {
 			verbs[method+" "+path] = o.OperationID
-			var names []string
+			var names, headers []string
 			for _, p := range slices.Concat(item.Parameters, o.Parameters) {
 				if p.Ref != "" {
 					p = doc.Components.Parameters[strings.TrimPrefix(p.Ref, "#/components/parameters/")]
 				}
-				if p.In == "query" {
+				switch p.In {
+				case "query":
 					names = append(names, p.Name)
+				case "header":
+					headers = append(headers, p.Name)
 				}
 			}
+			check.Equal(t, o.OperationID+": headers", fmt.Sprint(headers), fmt.Sprint(headerParameters(o.OperationID)))
 			check.Equal(t, o.OperationID+": parameters", fmt.Sprint(names), fmt.Sprint(parameters(o.OperationID)))
 			check.Equal(t, o.OperationID+": needs a token", o.Security == nil, o.OperationID != verbDocument)
 		}

@@ -34,6 +34,8 @@ type Problem struct {
 	Done Done   `json:"done"`
 	// Retry reports that the same request may succeed later, and does no harm.
 	Retry bool `json:"retry"`
+	// RetryAfter is after how many seconds to try again, as the header Retry-After says; 0: unknown.
+	RetryAfter int `json:"retry_after,omitempty"`
 	// Field, Rule and Got describe a value that broke a rule; see task.RuleError.
 	Field string `json:"field,omitempty"`
 	Rule  string `json:"rule,omitempty"`
@@ -42,7 +44,6 @@ type Problem struct {
 	Due       string `json:"due,omitempty"`
 	DueMillis int64  `json:"due_ms,omitempty"`
 
-	after int    // seconds for Retry-After; 0: none
 	allow string // 405: for Allow
 	cause error  // for the log
 }
@@ -56,7 +57,7 @@ func problem(status int, code, detail string) *Problem {
 
 // later makes a problem one that may be over after some seconds.
 func (p *Problem) later(seconds int) *Problem {
-	p.Retry, p.after = true, seconds
+	p.Retry, p.RetryAfter = true, seconds
 	return p
 }
 
@@ -135,10 +136,16 @@ func badRequest(field, rule string) *Problem {
 	return p
 }
 
+// sized adds the size that a value has, for a rule about a size.
+func (p *Problem) sized(got string) *Problem {
+	p.Got, p.Detail = got, p.Detail+"; got "+got
+	return p
+}
+
 // write answers with the problem.
 func (p *Problem) write(w http.ResponseWriter) {
-	if p.after > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(p.after))
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 	if p.allow != "" {
 		w.Header().Set("Allow", p.allow)

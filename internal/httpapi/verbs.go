@@ -128,7 +128,9 @@ func (h *handler) body(w http.ResponseWriter, r *request) (payload []byte, free 
 	limited := http.MaxBytesReader(w, r.Body, int64(h.maxPayload))
 	if size >= 0 {
 		payload = make([]byte, size)
-		_, err = io.ReadFull(limited, payload)
+		var n int
+		n, err = io.ReadFull(limited, payload)
+		payload = payload[:n]
 	} else {
 		payload, err = io.ReadAll(limited)
 	}
@@ -143,7 +145,7 @@ func (h *handler) body(w http.ResponseWriter, r *request) (payload []byte, free 
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = problem(http.StatusRequestTimeout, "slow", fmt.Sprintf("the body took more than %s", bodyTimeout))
 	default:
-		err = badRequest("body", "must be complete")
+		err = badRequest("body", "must be complete").sized(fmt.Sprintf("%d bytes", len(payload)))
 	}
 	return nil, nil, err
 }

@@ -77,6 +77,9 @@ func (s *session) ask(ctx context.Context, todo batch) error {
 	if len(todo) == 0 {
 		return nil
 	}
+	for _, it := range todo {
+		it.short = false
+	}
 	if err := s.in.clocked(ctx, todo); err != nil {
 		return err
 	}
@@ -161,19 +164,39 @@ func (s *session) move(ctx context.Context, todo batch) error {
 	return failed
 }
 
-// outcome takes Redis's answer. It returns an error after which the message is tried again.
+// outcome takes Redis's answer. It returns an error after which the message is tried again. With
+// task.ErrReplicas the master has carried it out. A repeat then asks for the same due time. If
+// it no longer finds the task, that was delivered or changed in the meantime.
 func (it *item) outcome(dueAt int64, err error) error {
+	missed := errors.Is(err, task.ErrExists) || errors.Is(err, task.ErrNotFound)
 	switch {
 	case err == nil:
 		it.code, it.dueAt = codeOK, dueAt
+	case missed && it.stored > 0:
+		it.code, it.dueAt = codeOK, it.stored
 	case errors.Is(err, task.ErrExists):
 		it.code = codeExists
 	case errors.Is(err, task.ErrNotFound):
 		it.code = codeNotFound
 	default:
+		it.short = errors.Is(err, task.ErrReplicas)
+		it.unknown = it.unknown || it.short || errors.Is(err, task.ErrUncertain)
+		if it.short && dueAt > 0 {
+			it.stored = dueAt
+			it.due.when = task.At(time.UnixMilli(dueAt))
+			it.entry.When = it.due.when
+		}
 		return err
 	}
 	return nil
+}
+
+// patience returns for how long messages may fail before other scanners get them.
+func (in *Intake) patience(b batch) time.Duration {
+	if b.multiplies() {
+		return max(in.cfg.pace.unknown, in.cfg.pace.handOver)
+	}
+	return in.cfg.pace.handOver
 }
 
 // waits records that messages wait because of an error.

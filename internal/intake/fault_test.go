@@ -132,6 +132,33 @@ func TestAShardThatFailsMultipliesNoTask(t *testing.T) {
 	}
 }
 
+// TestARefusalThatWaitsMultipliesNoTask: the exchange for refused messages leads nowhere over
+// several hand-overs. Messages without IDs around the refused ones are stored and acked once.
+func TestARefusalThatWaitsMultipliesNoTask(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.pace.handOver, h.pace.unacked = time.Nanosecond, 100
+	var tries atomic.Int32
+	h.pace.stored = func() { tries.Add(1) }
+	h.inlet.Declare = false // or each session would fix it
+	check.OK(h.t, h.client.QueueUnbind(refused, "", refused, nil))
+	const messages, bad = 60, 6
+	for i := range messages {
+		if i%(messages/bad) == 3 {
+			h.publish(newMessage("", HeaderVerb, "none"))
+		} else {
+			h.publish(newMessage("", HeaderIn, "1h"))
+		}
+	}
+	h.start()
+	check.Until(t, "several hand-overs", func() bool { return tries.Load() > 5 })
+	check.OK(h.t, h.client.QueueBind(refused, "", refused, false, nil))
+	h.settled()
+	if n, of := len(h.records()), h.waiting(refused); n != messages-bad || of != bad || h.counted() != messages {
+		t.Errorf("%d tasks, %d refused, %d carried out", n, of, h.counted())
+	}
+}
+
 // TestARequestOfUnknownOutcomeIsRepeated: its reply is lost, and Redis is away for a while.
 // Each task is stored once, and none with if-absent is in its own way.
 func TestARequestOfUnknownOutcomeIsRepeated(t *testing.T) {

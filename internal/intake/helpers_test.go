@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ type harness struct {
 	log    *check.Log
 	key    Key
 	prios  bool // Settings.Priorities
+	dead   bool // Settings.DeadLetters
+	room   int  // bytes
 	pace   pace
 	large  *Large
 	in     *Intake
@@ -68,7 +71,7 @@ func newHarness(t *testing.T) *harness {
 func newHarnessOn(t *testing.T, rdb *fixture.Redis) *harness {
 	t.Helper()
 	h := &harness{t: t, redis: rdb, url: servertest.RabbitMQ(t), log: &check.Log{}, large: NewLarge(64 << 20),
-		inlet: forward.Inlet{Exchange: exchange,
+		room: 16 << 20, inlet: forward.Inlet{Exchange: exchange,
 			Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Declare: true}}
 	_, h.placement = rdb.Serve(t, 4)
 	h.client = servertest.Channel(t, h.url)
@@ -113,7 +116,7 @@ func (h *harness) intake() *Intake {
 	out, _ := h.connect(false)
 	return New(Config{
 		Topic: h.redis.Orders(), Tasks: router.New(h.redis.Store).Topic(fixture.Orders), MaxPayload: maxPayload,
-		In: in, Out: out, Room: func() int { return 16 << 20 }, Hold: h.hold, Large: h.large,
+		In: in, Out: out, Room: func() int { return h.room }, Hold: h.hold, Large: h.large,
 		Metrics: counts(fixture.Orders), Count: func(string) {}, Log: slog.New(slog.NewTextHandler(h.log, nil)),
 		pace: h.pace,
 	})
@@ -135,7 +138,7 @@ func (h *harness) start() (end func()) {
 	h.in = h.intake()
 	return check.Background(h.t, "the intake", func(ctx context.Context) error {
 		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Key: h.key, Priorities: h.prios,
-			Prepare: h.inlet.Prepare, Bind: h.inlet.Bind})
+			DeadLetters: h.dead, Prepare: h.inlet.Prepare, Bind: h.inlet.Bind})
 		return nil
 	})
 }
@@ -150,16 +153,21 @@ func (h *harness) publish(p amqp.Publishing) {
 // counted returns how many messages the intakes counted as carried out or refused.
 func (h *harness) counted() (n int) {
 	h.t.Helper()
-	var families []*dto.MetricFamily
+	return h.count("duefleet_intake_total") + h.count("duefleet_intake_refused_total")
+}
+
+// count returns the sum of a metric of all intakes, or of its series with a value of a label.
+func (h *harness) count(metric string, label ...string) (n int) {
+	h.t.Helper()
 	for _, registry := range h.counts {
-		some, err := registry.Gather()
+		families, err := registry.Gather()
 		check.OK(h.t, err)
-		families = append(families, some...)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "duefleet_intake_total" || f.GetName() == "duefleet_intake_refused_total" {
-				n += int(m.GetCounter().GetValue())
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				of := slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return slices.Contains(label, l.GetValue()) })
+				if f.GetName() == metric && (of || len(label) == 0) {
+					n += int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+				}
 			}
 		}
 	}

@@ -53,6 +53,9 @@ type Settings struct {
 	Key Key
 	// Priorities lets messages with an ID have priorities that change their order in Queue.
 	Priorities bool
+	// DeadLetters: Queue sends rejected messages to Refused. Then messages that are too large to
+	// read are rejected.
+	DeadLetters bool
 	// Prepare declares or checks the exchanges and queues on a new channel.
 	Prepare func(*amqp.Channel) error
 	// Bind binds Queue to the intake's exchange again; nil if others make the binding.
@@ -90,6 +93,8 @@ type pace struct {
 	// handOver is for how long Redis may fail before the channel is closed, so that
 	// another scanner becomes the active consumer.
 	handOver time.Duration
+	// unknown is the same while a message without an ID may be stored.
+	unknown time.Duration
 	// answerFor is how long a batch may wait for a connection to send its answers.
 	answerFor time.Duration
 	// bind is the longest time until the binding is made again.
@@ -104,6 +109,7 @@ type pace struct {
 
 const (
 	defaultHandOver  = 30 * time.Second
+	defaultUnknown   = 2 * time.Minute
 	defaultAnswerFor = 5 * time.Second
 	defaultBind      = 10 * time.Second
 	defaultUnmade    = 10 * time.Second
@@ -137,6 +143,7 @@ func New(cfg Config) *Intake {
 		cfg.Advice = func(string) string { return "" }
 	}
 	cfg.pace.handOver = cmp.Or(cfg.pace.handOver, defaultHandOver)
+	cfg.pace.unknown = cmp.Or(cfg.pace.unknown, defaultUnknown)
 	cfg.pace.answerFor = cmp.Or(cfg.pace.answerFor, defaultAnswerFor)
 	cfg.pace.bind = cmp.Or(cfg.pace.bind, defaultBind)
 	cfg.pace.unmade = cmp.Or(cfg.pace.unmade, defaultUnmade)

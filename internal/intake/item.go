@@ -75,10 +75,14 @@ type item struct {
 	entry    shard.Entry      // of a task to store
 
 	refusal *refusal
-	code    string                     // "" until it is carried out
-	dueAt   int64                      // of the answer, in Unix ms; 0: none
-	answer  *amqp.DeferredConfirmation // nil until an answer is published
-	done    bool                       // only the ack is left
+	code    string                     // "" until it is carried out.
+	short   bool                       // the last answer: too few replicas have it.
+	unknown bool                       // it may be carried out, and has no code.
+	stored  int64                      // due time that the master has, in Unix ms; 0: none.
+	dueAt   int64                      // of the answer, in Unix ms; 0: none.
+	answer  *amqp.DeferredConfirmation // nil until an answer is published.
+	done    bool                       // only the ack is left.
+	rejects bool                       // its body was too large to read, so it is rejected, not acked.
 }
 
 const (
@@ -313,6 +317,23 @@ func (b batch) undone() (rest batch) {
 		}
 	}
 	return rest
+}
+
+// short reports whether the master of Redis has all messages, and only replicas are missing.
+// Another scanner has the same master.
+func (b batch) short() bool {
+	for _, it := range b {
+		if !it.short {
+			return false
+		}
+	}
+	return true
+}
+
+// multiplies reports whether a message without an ID may be stored. Another scanner would store it
+// once more, with an ID of its own.
+func (b batch) multiplies() bool {
+	return len(b.only(func(it *item) bool { return it.unnamed && it.unknown })) > 0
 }
 
 // run returns how many messages are done without a gap.

@@ -43,13 +43,15 @@ type outbox struct {
 	returns chan amqp.Return
 }
 
-// refuse sends messages to the exchange for refused ones. They are then refused for good.
+// refuse sends messages to the exchange for refused ones, except those to reject: the queue sends
+// them there. They are then refused for good.
 func (in *Intake) refuse(ctx context.Context, refused batch, exchange string) error {
 	refused = refused.only(func(it *item) bool { return it.code == "" })
 	if len(refused) == 0 {
 		return nil
 	}
-	if err := in.outbox.refuse(ctx, refused, exchange); err != nil {
+	sent := refused.only(func(it *item) bool { return !it.rejects })
+	if err := in.outbox.refuse(ctx, sent, exchange); err != nil {
 		return fmt.Errorf("send refused messages to exchange %q: %w", exchange, err)
 	}
 	for _, it := range refused {
@@ -62,6 +64,9 @@ func (in *Intake) refuse(ctx context.Context, refused batch, exchange string) er
 
 // refuse publishes messages and waits until RabbitMQ has confirmed that each is in a queue.
 func (o *outbox) refuse(ctx context.Context, refused batch, exchange string) (err error) {
+	if len(refused) == 0 {
+		return nil
+	}
 	if err := o.open(ctx); err != nil {
 		return err
 	}

@@ -26,13 +26,14 @@ const unusedGrant = time.Second
 
 // session is one consumer on one channel.
 type session struct {
-	in       *Intake
-	channel  *amqp.Channel
-	closes   chan *amqp.Error
-	prefetch int
-	rules    rules
-	exchange string         // for refused messages
-	tasks    *router.Router // with the session's term; nil before takeOver
+	in          *Intake
+	channel     *amqp.Channel
+	closes      chan *amqp.Error
+	prefetch    int
+	rules       rules
+	exchange    string         // for refused messages
+	deadLetters bool           // Settings.DeadLetters
+	tasks       *router.Router // with the session's term; nil before takeOver
 
 	more   wake.Signal   // something arrived
 	over   chan struct{} // closed when nothing more arrives: the channel or the queue is gone
@@ -43,7 +44,7 @@ type session struct {
 	unnamed bool // a message without an ID was acked
 
 	mu      sync.Mutex
-	coming  []int // bytes of messages that amqp091-go has; 0: not admitted
+	coming  []arrival // messages that amqp091-go has
 	arrived []*item
 	unacked int   // coming and arrived.
 	bytes   int   // of them.
@@ -59,8 +60,8 @@ type session struct {
 // the error says why it can't go on.
 func (in *Intake) consume(ctx context.Context, s Settings) error {
 	one := &session{in: in, prefetch: in.prefetch, rules: rules{maxPayload: in.cfg.MaxPayload, key: s.Key},
-		exchange: s.Refused, more: wake.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
-		closes: make(chan *amqp.Error, 1)}
+		exchange: s.Refused, deadLetters: s.DeadLetters, more: wake.NewSignal(), over: make(chan struct{}),
+		closed: make(chan struct{}), closes: make(chan *amqp.Error, 1)}
 	if in.wants > 0 { // Acquire waits behind others even for 0
 		if in.cfg.Large.bytes.Acquire(ctx, in.wants) != nil {
 			return nil
@@ -122,12 +123,7 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 			}
 			it := s.rules.read(&d, time.Now())
 			s.mu.Lock()
-			it.bytes, s.coming = s.coming[0], s.coming[1:]
-			if it.bytes > 0 {
-				s.arrived = append(s.arrived, it)
-			} else {
-				s.full = true
-			}
+			s.arrive(it)
 			s.mu.Unlock()
 			s.more.Send()
 		}
@@ -135,24 +131,28 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 }
 
 // admit counts a message before it is received. It returns false for all after the first that
-// doesn't fit, because messages of an ID keep their order.
+// doesn't fit, because messages of an ID keep their order. It also returns false for one to
+// reject, which takes little memory without its body.
 func (s *session) admit(body, properties int) bool {
-	bytes := itemBytes + copies*body + decoded*properties
-	s.in.size.add(bytes)
 	room := s.in.cfg.Room()
+	bytes, rejected := itemBytes+copies*body+decoded*properties, 0
+	if s.deadLetters && body > s.rules.maxPayload && bytes > room {
+		bytes, rejected = itemBytes, body
+	}
+	s.in.size.add(bytes)
 	s.mu.Lock()
 	if !s.shut && s.bytes+bytes > room && (s.unacked > 0 || !s.alone(bytes)) {
 		s.shut, s.fit = true, s.unacked
 	}
 	if s.shut {
-		s.coming = append(s.coming, 0)
+		s.coming = append(s.coming, arrival{})
 		s.mu.Unlock()
 		return false
 	}
-	s.coming = append(s.coming, bytes)
+	s.coming = append(s.coming, arrival{bytes: bytes, rejected: rejected})
 	s.mu.Unlock()
 	s.hold(1, bytes)
-	return true
+	return rejected == 0
 }
 
 // alone reports whether a message above the room may be taken; s.mu is held.
@@ -266,6 +266,7 @@ func (s *session) better() int {
 func (s *session) carryOut(ctx, work context.Context, b batch) error {
 	pause := retry.Backoff{Min: pauseMin, Max: pauseMax}
 	began := time.Now()
+	failing := began
 	for {
 		err := s.try(work, b, time.Since(began))
 		if s.in.cfg.pace.stored != nil {
@@ -283,7 +284,10 @@ func (s *session) carryOut(ctx, work context.Context, b batch) error {
 			return s.superseded(work, err)
 		}
 		err = cmp.Or(err, errUndone)
-		if time.Since(began) > s.in.cfg.pace.handOver {
+		switch {
+		case b.short():
+			failing = time.Now()
+		case time.Since(failing) > s.in.patience(b):
 			return fmt.Errorf("left to other scanners: %w", err)
 		}
 		s.in.waits(ctx, err, len(b))
@@ -310,14 +314,23 @@ func (s *session) sleep(ctx context.Context, d time.Duration) bool {
 
 // ack acks the messages that are done: those before the first that isn't with one ack, and
 // the others singly. So only messages that aren't done go back to the queue. Earlier
-// messages than the batch must be acked.
+// messages than the batch must be acked. Those to reject are rejected in their turn.
 func (s *session) ack(b batch) error {
-	n := b.run()
+	last := b.run() - 1 // whose ack is for those before it, too
+	for last >= 0 && b[last].rejects {
+		last--
+	}
 	for i, it := range b {
-		if i < n-1 || !it.done {
+		var err error
+		switch {
+		case !it.done || !it.rejects && i < last:
 			continue
+		case it.rejects:
+			err = s.channel.Reject(it.delivery.DeliveryTag, false)
+		default:
+			err = s.channel.Ack(it.delivery.DeliveryTag, i == last)
 		}
-		if err := s.channel.Ack(it.delivery.DeliveryTag, i < n); err != nil {
+		if err != nil {
 			return err
 		}
 		s.acked.Sent()

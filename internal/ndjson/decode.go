@@ -77,9 +77,9 @@ func (r *Request) suit(o *object, first ...string) error {
 	case !slices.Contains(known, name):
 		return unknownField(name, known)
 	case r.Verb == "schedule":
-		return fmt.Errorf("%s, amqp: only one of them may be given", name)
+		return inField(name+", amqp", errors.New("only one of them may be given"))
 	}
-	return fmt.Errorf("%s: %s takes no such field", name, r.Verb)
+	return inField(name, fmt.Errorf("%s takes no such field", r.Verb))
 }
 
 // fill sets the task of r, except for its topic.
@@ -127,7 +127,7 @@ func (o *object) amqp() *task.AMQP {
 	}
 	message, err := amqpmsg.Parse(value)
 	if err != nil && o.err == nil {
-		o.err = err
+		o.err = &FieldError{Field: "amqp", Err: err, text: err.Error()} // it names the part that is wrong
 	}
 	return message
 }

@@ -173,7 +173,7 @@ func inField(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", name, err)
+	return &FieldError{Field: name, Err: err}
 }
 
 // find returns the value of a field, nil without it.
@@ -269,5 +269,7 @@ func wrongType(want string, value jsontext.Value) error {
 }
 
 func unknownField(name string, known []string) error {
-	return fmt.Errorf("unknown field %q; known are %s", Clip(name), strings.Join(known, ", "))
+	list := strings.Join(known, ", ")
+	return &FieldError{Field: Clip(name), Err: errors.New("unknown field; known are " + list),
+		text: fmt.Sprintf("unknown field %q; known are %s", Clip(name), list)}
 }

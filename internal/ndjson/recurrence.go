@@ -1,6 +1,7 @@
 package ndjson
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -60,7 +61,7 @@ func ParseRule(r task.Recurrence, texts map[string]string) (*task.Recurrence, er
 			err = errors.New("must not be 0")
 		}
 		if err != nil {
-			return nil, &FieldError{"every", err}
+			return nil, &FieldError{Field: "every", Err: err}
 		}
 	}
 	if text, given := texts["until"]; given {
@@ -68,7 +69,7 @@ func ParseRule(r task.Recurrence, texts map[string]string) (*task.Recurrence, er
 			err = errors.New("must be in 1971 or later")
 		}
 		if err != nil {
-			return nil, &FieldError{"until", err}
+			return nil, &FieldError{Field: "until", Err: err}
 		}
 	}
 	return &r, nil
@@ -78,9 +79,14 @@ func ParseRule(r task.Recurrence, texts map[string]string) (*task.Recurrence, er
 type FieldError struct {
 	Field string
 	Err   error
+
+	text string // in place of both, unless it is empty
 }
 
-func (e *FieldError) Error() string { return fmt.Sprintf("%s: %v", e.Field, e.Err) }
+func (e *FieldError) Error() string { return cmp.Or(e.text, fmt.Sprintf("%s: %v", e.Field, e.Err)) }
+
+// Unwrap returns what is wrong with the value.
+func (e *FieldError) Unwrap() error { return e.Err }
 
 // recurrence returns the line's rule, nil without one.
 func (o *object) recurrence() *task.Recurrence {

@@ -36,9 +36,29 @@ const (
 )
 
 // BadLineError says why a line holds no valid request.
-type BadLineError string
+type BadLineError struct {
+	// Field is the name of the field that is wrong, or "line" if the line itself is.
+	Field string
+	// Rule says what is wrong with it.
+	Rule string
+	// Got is the value's size if the rule is about a size, else mostly "". It isn't secret.
+	Got string
 
-func (e BadLineError) Error() string { return string(e) }
+	text string
+}
+
+func (e BadLineError) Error() string { return e.text }
+
+// badLine returns the error of a line for which err says what is wrong.
+func badLine(err error) BadLineError {
+	e := BadLineError{Field: "line", Rule: err.Error(), text: err.Error()}
+	if broken, is := errors.AsType[*task.RuleError](err); is {
+		e.Field, e.Rule, e.Got = broken.Field, broken.Rule, broken.Got
+	} else if wrong, is := errors.AsType[*FieldError](err); is {
+		e.Field, e.Rule = wrong.Field, wrong.Err.Error()
+	}
+	return e
+}
 
 // ErrInterrupted is the error of reading that a signal stopped.
 var ErrInterrupted = errors.New("interrupted")
@@ -201,7 +221,7 @@ func (s *Stream) request(line []byte, wrong error) (*Request, error) {
 		_ = s.budget.Acquire(context.Background(), r.weight)
 	}
 	if wrong != nil {
-		wrong = BadLineError(wrong.Error())
+		wrong = badLine(wrong)
 	}
 	return r, wrong
 }

@@ -131,7 +131,7 @@ func (t *topic) runIntake(ctx context.Context, of inlet) {
 	t.intake.Store(in)
 	defer t.intake.Store(nil)
 	s := intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target, Key: of.key,
-		Priorities: of.priorities, Prepare: of.Prepare}
+		Priorities: of.priorities, DeadLetters: of.Declare, Prepare: of.Prepare}
 	if of.Declare {
 		s.Bind = of.Bind
 	}

@@ -54,7 +54,7 @@ func (m *Metrics) topic(name string) *topicMetrics {
 
 // ownMetrics count for a scanner; telemetry.Set says what the tags mean.
 type ownMetrics struct {
-	RabbitMQConnected telemetry.Switch `metric:"rabbitmq_connected" help:"1 while the connection to RabbitMQ is open."`
+	RabbitMQConnected telemetry.Switch `metric:"rabbitmq_connected" help:"1 while the connections to RabbitMQ for due tasks are open. There is one for each 1,500 topics."`
 	RabbitMQBlocked   telemetry.Switch `metric:"rabbitmq_blocked" help:"1 while RabbitMQ blocks publishers (memory or disk alarm)."`
 	RedisUp           telemetry.Switch `metric:"redis_up" help:"1 while Redis answers."`
 	LiveScanners      prometheus.Gauge `metric:"live_scanners" help:"Members of the fleet with a fresh heartbeat, this one included."`

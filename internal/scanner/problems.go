@@ -80,7 +80,7 @@ func kindOfRedis(err error) problem.Kind {
 
 // rabbitProblems returns what is wrong with the connection to RabbitMQ.
 func (s *Scanner) rabbitProblems() []problem.Problem {
-	connected, blocked, reason := s.connection.State()
+	connected, blocked, reason := s.outbound.state()
 	switch {
 	case !connected:
 		return []problem.Problem{problem.New(problem.RabbitMQUnreachable, "", "not connected: "+reason)}

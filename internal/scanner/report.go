@@ -42,7 +42,7 @@ func (s *Scanner) measure() {
 		v.topic.metrics.setRetrying(v.topic.retries.count(), v.topic.retries.last().String())
 	}
 	s.metrics.RedisUp.Set(s.redisUp().OK)
-	connected, blocked, _ := s.connection.State()
+	connected, blocked, _ := s.outbound.state()
 	s.metrics.RabbitMQConnected.Set(connected)
 	s.metrics.RabbitMQBlocked.Set(blocked)
 }

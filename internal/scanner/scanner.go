@@ -86,7 +86,7 @@ type Scanner struct {
 	cfg          Config
 	log          *slog.Logger
 	store        *shard.Store
-	connection   *forward.Connection
+	outbound     *outbound
 	inbound      *inbound
 	routers      *router.Routers
 	metrics      *Metrics
@@ -184,8 +184,8 @@ func New(cfg Config) (*Scanner, error) {
 	return s, errors.Join(s.observe(), telemetry.AddProblems(s.cfg.Registry, cfg.Settings.Admin.TopicSeries, s.measured))
 }
 
-// connect prepares the connections to RabbitMQ: one to publish due tasks and answers on,
-// one for the intakes.
+// connect prepares the connections to RabbitMQ: those to publish due tasks and answers on, and one for
+// the intakes.
 func (s *Scanner) connect() (err error) {
 	urls, secure, err := connect.RabbitMQ(s.cfg.Settings.RabbitMQ, s.cfg.Log)
 	if err != nil {
@@ -196,7 +196,14 @@ func (s *Scanner) connect() (err error) {
 		TLS: secure(), Log: s.cfg.Log, Name: "duefleet " + s.cfg.Instance, Beat: s.cfg.Beat,
 		Advice: func(text string) string { return connect.Advice("rabbitmq", text) },
 	}
-	if s.connection, err = forward.New(c); err != nil {
+	s.outbound, err = newOutbound(c, func(more *forward.Connection) {
+		s.support.Go(func() error {
+			serving, cancel := s.serving()
+			defer cancel()
+			return more.Run(serving)
+		})
+	})
+	if err != nil {
 		return err
 	}
 	c.Receives, c.Name, c.Log = true, c.Name+" intake", s.cfg.Log.With("connection", "intake")
@@ -220,7 +227,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	working, stopWorking := context.WithCancel(ctx) // claiming ends with it
 	defer stopWorking()
 	watching := &errgroup.Group{}
-	s.support.Go(func() error { return s.connection.Run(serving) })
+	s.support.Go(func() error { return s.outbound.all[0].Run(serving) })
 	s.support.Go(func() error { return s.inbound.run(serving) })
 	s.support.Go(func() error {
 		defer stopWorking() // without it nobody could see the scanner's state

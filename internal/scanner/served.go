@@ -87,6 +87,7 @@ func (s *Scanner) endTopic(ctx context.Context, v *served) error {
 	v.end()
 	v.wait()
 	v.topic.window.Close()
+	v.topic.leaveOutbound()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.topics[v.topic.name] == nil {

@@ -56,7 +56,9 @@ type topic struct {
 	maxPayload int
 	inbound    *inbound
 	outbound   *forward.Connection
-	intake     atomic.Pointer[intake.Intake] // nil while it is off
+	// leaveOutbound gives back the topic's place on it.
+	leaveOutbound func()
+	intake        atomic.Pointer[intake.Intake] // nil while it is off
 
 	stopped atomic.Bool               // no more claims.
 	limited atomic.Pointer[time.Time] // when the rate last held tasks back; nil: never
@@ -80,7 +82,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		logs: newLimitedLogs(log), log: log, metrics: metrics, tracer: s.tracer,
 		live: s.live, beat: s.heartbeat.State,
 		requests: &s.requests, known: s.sleepers.known,
-		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound, outbound: s.connection,
+		tasks: s.routers.Topic(doc.Name), maxPayload: s.cfg.Settings.MaxPayload, inbound: s.inbound,
 		quiet: s.quiet, beganAsleep: s.begun.Add(1) > startAwake,
 	}
 	t.sleep = sleep{now: s.sleepers.now, asleep: t.beganAsleep, next: never, heard: never, woken: time.Now(), starts: true}
@@ -100,7 +102,8 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	t.poller = poll.New(t.store, t.instance, s.convoy, &s.alarms, s.pool, t.polling, &force.Changed)
 	t.settler = settle.New(settle.Config{Topic: t.store, Tasks: t.tasks, Window: t.window, Tried: t.health.settled,
 		Metrics: metrics.settled})
-	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
+	t.outbound, t.leaveOutbound = s.outbound.take()
+	t.publisher = t.outbound.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.publisher.Rest(t.sleep.asleep)
 	t.routing = &routing{publisher: t.publisher, inForce: force}
 	t.routing.routed.Store(force.Document())

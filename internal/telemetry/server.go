@@ -24,7 +24,7 @@ const shutdownGrace = 3 * time.Second
 type ServerConfig struct {
 	// Listen is the address, host:port; port 0 takes a free one. Required.
 	Listen string
-	// Setting is the configuration key of Listen, for errors. Defaults to admin.listen.
+	// Setting is the configuration key or the flag of Listen, for errors. Defaults to admin.listen.
 	Setting string
 	// Registry provides the metrics for /metrics. Required.
 	Registry prometheus.Gatherer
@@ -70,9 +70,12 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) Listen() error {
 	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		variable := "DUEFLEET_" + strings.ToUpper(strings.ReplaceAll(s.setting, ".", "_"))
-		return fmt.Errorf("%s %s is taken, perhaps by another scanner: stop that one, or give this one "+
-			"its own address with %s or %s: %w", s.setting, s.addr, s.setting, variable, err)
+		way := s.setting
+		if !strings.HasPrefix(way, "--") { // a flag has no environment variable
+			way += " or DUEFLEET_" + strings.ToUpper(strings.ReplaceAll(s.setting, ".", "_"))
+		}
+		return fmt.Errorf("%s %s is taken, perhaps by another server: stop that one, or give this one "+
+			"its own address with %s: %w", s.setting, s.addr, way, err)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", s.setting, s.addr, err)

@@ -90,37 +90,98 @@ func (r *harness) moveShard(shard int) {
 
 // TestClusterMasterHangs: a master is stopped with SIGSTOP for six times the lease. There
 // is no failover, since cluster-node-timeout is longer. The master also holds the topic's
-// ticket counter. Tasks in the other masters' shards must arrive once, and on time.
+// ticket counter. Tasks in the other masters' shards must arrive once, and on time. So must tasks
+// there of 199 other topics, whose ticket counters are on the other masters, too.
 func TestClusterMasterHangs(t *testing.T) {
 	const (
 		hangs = 30 * time.Second
 		late  = 3 * time.Second // a shard may be without a worker for a tick or two while nobody can draw tickets
 	)
-	r := newHarness(t, options{cluster: true, nodeTimeout: time.Minute, topic: fleet.Topic{"shards": 8, "lease": "5s"}})
+	declare := map[string]any{"type": "direct", "queue": queue, "queue_type": "classic"}
+	more := map[string]fleet.Topic{}
+	for i := range 199 {
+		more[fmt.Sprintf("more-%03d", i)] = fleet.Topic{"exchange": "orders", "routing_key": queue, "declare": declare}
+	}
+	r := newHarness(t, options{cluster: true, nodeTimeout: time.Minute, more: more,
+		topic: fleet.Topic{"shards": 8, "lease": "5s"}})
 	r.begin()
 	r.lasts(2 * time.Second)
 	victim, err := r.cluster.Master(t.Context(), "duefleet:ticket:{orders}")
 	r.must(err)
 	p, others := r.otherMasters(victim, 8)
+	neighbours := r.neighbours(victim, more)
+	for _, n := range neighbours { // the producer knows their placements from now on
+		r.must(r.recorder.Schedule(t.Context(), n.order("first")))
+	}
 	r.load.stop() // most of its tasks are due later
 	r.must(victim.Pause())
-	sent := 0
+	sent, turns := 0, 0
 	for began := time.Now(); time.Since(began) < hangs; r.lasts(loadBeat) {
-		batch := r.ordersIn(p, others, &sent)
+		batch := append(r.ordersIn(p, others, &sent), neighbours[turns%len(neighbours)].order(fmt.Sprint(turns)))
 		r.must(r.recorder.Schedule(t.Context(), batch...))
+		turns++
 	}
-	arrived := func() int { n, _, _ := r.arrivals.of("beside-"); return n }
-	r.within(late+2*time.Second, "the other masters' tasks", func() bool { return arrived() == sent })
+	arrived := func(prefix string) int { n, _, _ := r.arrivals.of(prefix); return n }
+	r.within(late+2*time.Second, "the other masters' tasks", func() bool {
+		return arrived("beside-") == sent && arrived("more-") == turns+len(neighbours)
+	})
 	_, worst, repeats := r.arrivals.of("beside-")
+	_, next, _ := r.arrivals.of("more-")
 	r.must(victim.Resume())
 	r.verdict("Redis Cluster: a master stopped (SIGSTOP) for 30 s, no failover", allowance{repeats: 3 * inFlight})
-	t.Logf("%d shards of the other masters got %d tasks, the latest %s late", len(others), sent, worst)
+	t.Logf("%d shards of the other masters got %d tasks, the latest %s late; %d other topics %d, the latest %s late",
+		len(others), sent, worst, len(neighbours), turns, next)
+	if next > late {
+		t.Errorf("a task of another topic came %s late, want at most %s", next, late)
+	}
 	if worst > late {
 		t.Errorf("a task of the other masters' shards came %s late, want at most %s", worst, late)
 	}
 	if repeats > 0 {
 		t.Errorf("%d tasks of the other masters' shards came twice", repeats)
 	}
+}
+
+// neighbour is a topic that needs nothing of one master, and one of its shards.
+type neighbour struct {
+	topic     string
+	placement shard.Placement
+	shard     int
+}
+
+// order returns a task of that shard, due in half a second. Its ID has the suffix.
+func (n neighbour) order(suffix string) fleet.Order {
+	for i := 0; ; i++ {
+		if id := fmt.Sprintf("%s-%d-%s", n.topic, i, suffix); n.placement.New(id) == n.shard {
+			return order(n.topic, id, time.Now().Add(500*time.Millisecond))
+		}
+	}
+}
+
+// neighbours returns topics whose own keys are on other masters, each with a shard there.
+func (r *harness) neighbours(master *servers.Redis, topics map[string]fleet.Topic) (all []neighbour) {
+	r.t.Helper()
+	store, err := shard.New(r.client, r.settings.RedisPrefix)
+	r.must(err)
+	elsewhere := func(key string) bool {
+		on, err := r.cluster.Master(r.t.Context(), "duefleet:"+key)
+		r.must(err)
+		return on != master
+	}
+	for name := range topics {
+		for at := range 4 {
+			if elsewhere("ticket:{"+name+"}") && elsewhere(fmt.Sprintf("due:{%s:%d}", name, at)) {
+				p, err := store.Topic(name).Placement(r.t.Context())
+				r.must(err)
+				all = append(all, neighbour{name, p, at})
+				break
+			}
+		}
+	}
+	if len(all) < len(topics)/3 {
+		r.t.Fatalf("%d of %d topics need nothing of the master", len(all), len(topics))
+	}
+	return all
 }
 
 // otherMasters returns the placement of orders, and the topic's shards that another master

@@ -3,6 +3,7 @@
 package chaos_test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -363,6 +364,10 @@ func (r *harness) consume(queue string) {
 }
 
 func (r *harness) arrived(d fleet.Delivery) {
+	if bytes.HasPrefix(d.Body, []byte(unnamedBody)) {
+		r.arrivals.noteUnnamed(string(d.Body))
+		return
+	}
 	here := d.At
 	d.At = here.Add(time.Duration(r.clock.judged.Load()))
 	if r.intake != nil {

@@ -4,6 +4,9 @@ package chaos_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,33 +60,34 @@ func TestIntakeScannersKilled(t *testing.T) {
 		allowance{repeats: kills * (inFlight + redelivered), unmarked: kills * redelivered})
 }
 
-// TestIntakeStalled: SIGSTOP of the scanner that has the intake's queue, for longer than
-// RabbitMQ waits for it. Another one takes over, and the first one wakes.
+// TestIntakeStalled: SIGSTOP of each scanner in turn, for longer than RabbitMQ waits for it. When it
+// has the intake's queue, another one takes over, and the first one wakes.
 func TestIntakeStalled(t *testing.T) {
 	r := newHarness(t, options{intake: true})
 	r.beginIntake()
-	const rounds = 2
-	for i := range rounds {
-		s := r.scanners[i%len(r.scanners)]
+	rounds := len(r.scanners)
+	for _, s := range r.scanners {
 		check.OK(t, s.Pause())
-		r.lasts(25 * time.Second) // two heartbeats and a half
+		r.lasts(35 * time.Second)
 		check.OK(t, s.Resume())
 		r.lasts(time.Second)
 	}
-	r.intakeVerdict("intake: stalled scanners (SIGSTOP), twice",
+	r.intakeVerdict("intake: each scanner stalls for 35 s in turn (SIGSTOP)",
 		allowance{repeats: rounds * (inFlight + redelivered), unmarked: rounds * redelivered})
 }
 
 // TestIntakeHostile: clients publish messages that can't be read and bodies that are too
-// large. Meanwhile the queue for refused messages is full, and then Redis refuses a shard.
-// All other messages are taken in, and the refused ones are kept, each once.
+// large. Meanwhile the queue for refused messages is full, and then Redis refuses a shard. Both last
+// longer than a scanner keeps the intake's queue without success. All other messages are taken in,
+// and the refused ones are kept, each once. A message without an ID makes one task.
 func TestIntakeHostile(t *testing.T) {
 	r := newHarness(t, options{intake: true})
 	r.beginIntake()
 	r.ctl("set_policy", "full", "^"+refusedQueue+"$", `{"max-length":1,"overflow":"reject-publish"}`)
 	const poisoned = 100
 	r.poison(poisoned)
-	r.lasts(5 * time.Second)
+	r.unnamed(200)
+	r.lasts(70 * time.Second)
 	r.ctl("clear_policy", "full")
 	r.await("all refused messages", func() bool {
 		q, err := r.inspect(refusedQueue)
@@ -92,38 +96,124 @@ func TestIntakeHostile(t *testing.T) {
 	key := r.settings.RedisPrefix + ":due:{orders:1}"
 	check.OK(t, r.client.Rename(t.Context(), key, key+".aside").Err())
 	check.OK(t, r.client.Set(t.Context(), key, "no shard", 0).Err())
-	r.lasts(10 * time.Second)
+	r.unnamed(200)
+	r.lasts(70 * time.Second)
 	check.OK(t, r.client.Rename(t.Context(), key+".aside", key).Err())
 	r.flows("tasks once the shard is back")
 	r.lasts(2 * time.Second)
 	r.discard(refusedQueue, poisoned)
+	r.eachUnnamedOnce(400)
 	r.intakeVerdict("intake: unreadable and large messages, the refused queue full, a shard refused",
 		allowance{repeats: 2 * redelivered, unmarked: 2 * redelivered})
+}
+
+// TestIntakeStorm: while no scanner runs, clients publish bodies of 3 and 4 MiB, more than any task
+// may have. The scanners start, refuse all, and never hold much more than in_flight_bytes.
+func TestIntakeStorm(t *testing.T) {
+	r := newHarness(t, options{intake: true})
+	r.beginIntake()
+	for _, s := range r.scanners {
+		check.OK(t, s.Kill())
+	}
+	const bodies = 100
+	var large []amqp.Publishing
+	for i := range bodies {
+		large = append(large, amqp.Publishing{MessageId: fmt.Sprint("large-", i), DeliveryMode: amqp.Persistent,
+			Body: make([]byte, (3+i%2)<<20)})
+	}
+	r.publish(large)
+	for _, s := range r.scanners {
+		r.again(s)
+	}
+	r.await("all refused messages", func() bool {
+		q, err := r.inspect(refusedQueue)
+		return err == nil && q.Messages == bodies
+	})
+	r.flows("tasks of the others")
+	r.discard(refusedQueue, bodies)
+	for _, s := range r.scanners {
+		const most = 64 + 60 // in_flight_bytes, and what a scanner needs without tasks
+		peak := peakOf(t, s)
+		t.Logf("%s had at most %d MiB", s.Log(), peak)
+		if peak > most {
+			t.Errorf("%s had %d MiB, want at most %d", s.Log(), peak, most)
+		}
+	}
+	r.intakeVerdict("intake: 100 bodies of 3 and 4 MiB at a start",
+		allowance{repeats: 3 * (inFlight + redelivered), unmarked: 3 * redelivered})
+}
+
+// peakOf returns the most memory that a scanner has had, in MiB.
+func peakOf(t *testing.T, s *fleet.Scanner) int {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(s.PID()), "status"))
+	check.OK(t, err)
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	var kib int
+	_, err = fmt.Sscan(rest, &kib)
+	check.OK(t, err)
+	return kib >> 10
+}
+
+// unnamed publishes n messages without an ID, due at once. Each body begins with unnamedBody.
+func (r *harness) unnamed(n int) {
+	r.t.Helper()
+	messages := make([]amqp.Publishing, n)
+	for i := range messages {
+		messages[i] = amqp.Publishing{DeliveryMode: amqp.Persistent, Headers: amqp.Table{"x-duefleet-in": "100ms"},
+			Body: fmt.Append(nil, unnamedBody, time.Now().UnixNano(), "-", i)}
+	}
+	r.publish(messages)
+}
+
+// eachUnnamedOnce waits until all n messages of unnamed are delivered, and fails the test if one came
+// twice.
+func (r *harness) eachUnnamedOnce(n int) {
+	r.t.Helper()
+	r.await("the messages without an ID", func() bool { return len(r.unnamedArrivals()) == n })
+	for body, times := range r.unnamedArrivals() {
+		if times > 1 {
+			r.t.Errorf("%s came %d times", body, times)
+		}
+	}
+}
+
+// publish publishes messages to the intake, one after the other.
+func (r *harness) publish(messages []amqp.Publishing) {
+	r.t.Helper()
+	r.broker(func(ch *amqp.Channel) error {
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+		for _, m := range messages {
+			one, err := ch.PublishWithDeferredConfirm(intakeExchange, queue, false, false, m)
+			if err != nil {
+				return err
+			}
+			one.Wait()
+		}
+		return nil
+	})
 }
 
 // poison publishes n messages that can't be taken in: half of them have headers that
 // amqp091-go can't read, the others bodies of 3 MiB.
 func (r *harness) poison(n int) {
 	r.t.Helper()
-	conn, err := amqp.Dial(r.urls[0])
-	check.OK(r.t, err)
-	defer conn.Close()
-	ch, err := conn.Channel()
-	check.OK(r.t, err)
-	check.OK(r.t, ch.Confirm(false))
 	deep := any(int32(1))
 	for range 33 {
 		deep = []any{deep}
 	}
-	for i := range n {
-		m := amqp.Publishing{MessageId: fmt.Sprint("bad-", i), Headers: amqp.Table{"h": deep}, DeliveryMode: amqp.Persistent}
+	messages := make([]amqp.Publishing, n)
+	for i := range messages {
+		messages[i] = amqp.Publishing{MessageId: fmt.Sprint("bad-", i), DeliveryMode: amqp.Persistent}
 		if i%2 == 0 {
-			m.Headers, m.Body = nil, make([]byte, 3<<20)
+			messages[i].Body = make([]byte, 3<<20)
+		} else {
+			messages[i].Headers = amqp.Table{"h": deep}
 		}
-		one, err := ch.PublishWithDeferredConfirm(intakeExchange, queue, false, false, m)
-		check.OK(r.t, err)
-		one.Wait()
 	}
+	r.publish(messages)
 }
 
 // discard removes all messages of a queue, which must be n.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -132,6 +133,7 @@ type arrivals struct {
 	late   map[string]fleet.Lateness
 	counts map[string]int
 	ids    map[string]int           // number of messages by ID
+	bodies map[string]int           // number of messages without an ID of the client, by body
 	first  map[string]time.Duration // lateness of the first message by ID
 }
 
@@ -153,6 +155,25 @@ func (a *arrivals) note(d fleet.Delivery, at time.Time) {
 	if a.ids[d.MessageId]++; a.ids[d.MessageId] == 1 {
 		a.first[d.MessageId] = d.At.Sub(time.UnixMilli(ms))
 	}
+}
+
+// unnamedBody begins the body of each message that is published without an ID.
+const unnamedBody = "unnamed "
+
+func (a *arrivals) noteUnnamed(body string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.bodies == nil {
+		a.bodies = map[string]int{}
+	}
+	a.bodies[body]++
+}
+
+// unnamedArrivals returns the number of messages by body.
+func (r *harness) unnamedArrivals() map[string]int {
+	r.arrivals.mu.Lock()
+	defer r.arrivals.mu.Unlock()
+	return maps.Clone(r.arrivals.bodies)
 }
 
 // of returns how many tasks with a prefix arrived, the worst lateness of their first

@@ -28,7 +28,10 @@ type composedService struct {
 	Command     []string          `yaml:"command"`
 	Environment map[string]string `yaml:"environment"`
 	ReadOnly    bool              `yaml:"read_only"`
-	Deploy      struct {
+	Healthcheck struct {
+		Test []string `yaml:"test"`
+	} `yaml:"healthcheck"`
+	Deploy struct {
 		Replicas int `yaml:"replicas"`
 	} `yaml:"deploy"`
 	Build struct {

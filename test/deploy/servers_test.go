@@ -203,7 +203,7 @@ func checkServersUnit(t *testing.T, name, stop string) {
 	must(t, command(t, nil, analyze, "security", "--offline=true", "--no-pager", "--threshold=15", path))
 	check.OK(t, os.Mkdir(path+".d", 0o700))
 	conf := file(t, "deploy/systemd/"+name+"-credentials.conf")
-	all := regexp.MustCompile(`(?m)^#(LoadCredential|Environment)`).ReplaceAllString(conf, "$1")
+	all := regexp.MustCompile(`(?m)^#(LoadCredential|Environment|SupplementaryGroups)`).ReplaceAllString(conf, "$1")
 	for _, text := range []string{conf, all} {
 		check.OK(t, os.WriteFile(filepath.Join(path+".d", "credentials.conf"), []byte(text), 0o600))
 		must(t, command(t, nil, analyze, "verify", "--man=no", path))
