@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -71,6 +72,16 @@ func (r *Run) Queued(name string) (n int, err error) {
 		return err
 	})
 	return n, err
+}
+
+// BrokerConnections returns the number of connections to RabbitMQ. The harness has none of its own,
+// except while it consumes, or publishes without a scanner.
+func (r *Run) BrokerConnections(ctx context.Context) (int, error) {
+	list, err := r.rabbitmq.Ctl(ctx, "--no-table-headers", "list_connections", "pid")
+	if err != nil {
+		return 0, err
+	}
+	return strings.Count(list, "<"), nil
 }
 
 // AwaitQueued returns the number of messages in a queue. The broker's count is late, so

@@ -15,6 +15,7 @@ const (
 	innerCommands = "with those inside scripts"
 	membersCPU    = "CPU % of all members"
 	redisCPU      = "Redis CPU %"
+	bothCPU       = "CPU % of members and Redis"
 )
 
 func idle() Measure {
@@ -30,7 +31,7 @@ func idle() Measure {
 		Name: "idle", Title: "nothing to do", Takes: 140 * time.Second, Once: true,
 		Goals: []report.Goal{
 			{Subject: of(many), Name: membersCPU, AtMost: 1}, {Subject: of(few), Name: membersCPU, AtMost: 1},
-			{Subject: of(wide), Name: membersCPU, AtMost: 2}, {Subject: of(crowd), Name: membersCPU, AtMost: 9},
+			{Subject: of(wide), Name: bothCPU, AtMost: 2}, {Subject: of(crowd), Name: membersCPU, AtMost: 9},
 			{Subject: of(crowd), Name: redisCPU, AtMost: 1}, {Subject: of(crowd), Name: innerCommands, AtMost: 200},
 		},
 		Notes: []string{
@@ -98,10 +99,15 @@ func resting(ctx context.Context, r *harness.Run, s *Results, subject string, pi
 	if err != nil {
 		return fmt.Errorf("watch commands: %w", err)
 	}
+	members := 100 * (after.members - before.members).Seconds() / seconds
+	redis := 100 * (after.redis - before.redis).Seconds() / seconds
 	if len(pids) > 0 {
-		s.Add(subject, membersCPU, 100*(after.members-before.members).Seconds()/seconds)
+		s.Add(subject, membersCPU, members)
 	}
-	s.Add(subject, redisCPU, 100*(after.redis-before.redis).Seconds()/seconds)
+	s.Add(subject, redisCPU, redis)
+	if len(pids) > 0 {
+		s.Add(subject, bothCPU, members+redis)
+	}
 	s.Add(subject, commands, sent)
 	s.Add(subject, innerCommands, float64(after.commands-before.commands)/seconds)
 	return nil
@@ -126,7 +132,11 @@ func snapshot(ctx context.Context, r *harness.Redis, pids []int) (moment, error)
 	return moment{time.Now(), harness.Total(calls), redis, members}, err
 }
 
-const rss = "MB of a scanner"
+const (
+	rss               = "MB of a scanner"
+	redisConnections  = "Redis connections of a scanner"
+	brokerConnections = "RabbitMQ connections of a scanner"
+)
 
 // addMost adds the memory of the scanner that has most, in MB. of returns the bytes of a
 // process.
@@ -140,6 +150,23 @@ func addMost(f *harness.Fleet, of func(pid int) (int64, error), s *Results, subj
 		most = max(most, bytes)
 	}
 	s.Add(subject, name, float64(most)/1e6)
+	return nil
+}
+
+// addConnections adds the connections of a scanner in the mean. Redis had some before the fleet.
+func addConnections(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string,
+	before int) error {
+	after, err := r.Redis.Connections(ctx)
+	if err != nil {
+		return err
+	}
+	brokers, err := r.BrokerConnections(ctx)
+	if err != nil {
+		return err
+	}
+	scanners := float64(len(f.PIDs()))
+	s.Add(subject, redisConnections, float64(after-before)/scanners)
+	s.Add(subject, brokerConnections, float64(brokers)/scanners)
 	return nil
 }
 
@@ -169,11 +196,11 @@ func scrape(ctx context.Context, f *harness.Fleet, s *Results, subject string) e
 // within the first half minute.
 func asleep(topics int) Measure {
 	const ready, stopped = "ready after s", "stopped after s"
-	const connections = "Redis connections of a scanner"
 	name, number := "asleep", report.Number(float64(topics))
 	many := "duefleet, " + number + " topics"
 	bounds := []report.Value{{Name: membersCPU, Value: 4}, {Name: redisCPU, Value: 1}, {Name: innerCommands, Value: 400},
-		{Name: rss, Value: 120}, {Name: connections, Value: 20}, {Name: ready, Value: 5}, {Name: stopped, Value: 2}}
+		{Name: rss, Value: 120}, {Name: redisConnections, Value: 20}, {Name: brokerConnections, Value: 2},
+		{Name: ready, Value: 5}, {Name: stopped, Value: 2}}
 	if topics > 1000 {
 		name = fmt.Sprintf("asleep-%d", topics)
 		bounds = []report.Value{{Name: membersCPU, Value: 18}, {Name: redisCPU, Value: 2}, {Name: rss, Value: 500},
@@ -212,11 +239,9 @@ func asleep(topics int) Measure {
 			if err := addMost(f, harness.RSS, s, many, rss); err != nil {
 				return err
 			}
-			after, err := r.Redis.Connections(ctx)
-			if err != nil {
+			if err := addConnections(ctx, r, f, s, many, before); err != nil {
 				return err
 			}
-			s.Add(many, connections, float64(after-before)/float64(len(f.PIDs())))
 			if err := scrape(ctx, f, s, many); err != nil {
 				return err
 			}

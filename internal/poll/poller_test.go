@@ -554,6 +554,50 @@ func TestScannersThatPollAllShardsDrawInTurn(t *testing.T) {
 	}
 }
 
+// TestALostWakeUpOfAnAwakeTopicCostsATick: nobody hears of a task that is put there. The next draw
+// finds it, also when three scanners draw in turn and each of them stays for longer than a tick.
+func TestALostWakeUpOfAnAwakeTopicCostsATick(t *testing.T) {
+	t.Parallel()
+	for _, scanners := range []int{1, 3} {
+		t.Run(strconv.Itoa(scanners), func(t *testing.T) {
+			t.Parallel()
+			losesAWakeUp(t, scanners)
+		})
+	}
+}
+
+func losesAWakeUp(t *testing.T, scanners int) {
+	t.Helper()
+	const tick, at = 300 * time.Millisecond, 2
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, 4)
+	var all []*bench
+	for i := range scanners {
+		all = append(all, pollingAs(t, strconv.Itoa(i), tick, r, topic))
+	}
+	sum := func(of func(*bench) int) (n int) {
+		for _, b := range all {
+			n += b.count(of)
+		}
+		return n
+	}
+	ticks := func(b *bench) int { return len(b.begun) }
+	for _, b := range all {
+		b.starts()
+		b.set(func(b *bench) { b.demand.Longer = true })
+	}
+	settled := sum(ticks) + 2*scanners
+	check.Until(t, "each scanner to have its turn", func() bool { return sum(ticks) >= settled })
+	sent, before := sum(claims(at)), sum(ticks)
+	due := servertest.RedisNow(t, r.Client).Add(-time.Second) // overdue, so no scanner leaves it to another
+	check.OK(t, r.Client.ZAdd(t.Context(), r.Prefix+":due:{orders:"+strconv.Itoa(at)+"}",
+		redis.Z{Score: float64(due.UnixMilli()), Member: "a"}).Err())
+	check.Until(t, "a claim", func() bool { return sum(claims(at)) > sent })
+	if n := sum(ticks) - before; n > 2 { // a draw may have been under way when the task came
+		t.Errorf("claimed after %d draws, want it after the next", n)
+	}
+}
+
 // TestTheEarlierDrawsAreThePrimary of the shards that their tickets name, until their ticks end.
 func TestTheEarlierDrawsAreThePrimary(t *testing.T) {
 	t.Parallel()
