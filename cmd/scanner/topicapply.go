@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,8 +26,8 @@ prints the difference of all topics. Then it asks on a terminal; elsewhere it ne
 
 It leaves alone topics that aren't in the file, and documents whose settings match the
 file. A changed document is rewritten as a whole, without its comments. Each document is
-written only if nobody else changed it in the meantime. Otherwise apply stops there,
-says which topics are written and which aren't, and ends with code 1.
+written only if nobody else changed it in the meantime. Otherwise apply begins no other
+one, names topics that are written and topics that aren't, and ends with code 1.
 
 It reports whether the live scanners apply each document, as "scanner topic set" does;
 --no-wait skips this report.`,
@@ -123,21 +124,27 @@ func topicNames(plans []topicconfig.Plan) string {
 }
 
 // writeAll writes the plans, and reports whether scanners apply each topic. It names the
-// written topics one by one, and of more than 20 the first ones.
+// written topics one by one, and of more than 20 the first ones. If it takes long, it prints
+// how many are written.
 func (w topicWork) writeAll(cmd *cobra.Command, plans []topicconfig.Plan, told verdict) error {
-	var written []config.Document
-	var unkept remarks
+	n := 0
+	progress := cli.Progress{Out: cmd.ErrOrStderr(), Said: time.Now()} // a short change prints no line
+	written, err := w.docs.CommitAll(cmd.Context(), plans, authorOf(cmd), func() {
+		n++
+		progress.Say(func() string { return fmt.Sprintf("written so far: %d of %d topics", n, len(plans)) })
+	})
 	many := len(plans) > fewTopics
-	err := w.docs.CommitAll(cmd.Context(), plans, authorOf(cmd), func(done topicconfig.Committed) error {
-		written = append(written, done.Document)
-		if !many {
-			return printWritten(cmd, done)
-		}
-		if done.Unkept != nil {
+	var unkept remarks
+	var documents []config.Document
+	for _, done := range written {
+		documents = append(documents, done.Document)
+		switch {
+		case !many:
+			err = errors.Join(printWritten(cmd, done), err)
+		case done.Unkept != nil:
 			unkept.add(done.Document.Name, unkeptText(done), "")
 		}
-		return nil
-	})
+	}
 	err = errors.Join(printLines(cmd.ErrOrStderr(), unkept.lines("see `scanner topic history`")), err)
 	if err != nil {
 		return err
@@ -145,7 +152,7 @@ func (w topicWork) writeAll(cmd *cobra.Command, plans []topicconfig.Plan, told v
 	if many {
 		fmt.Fprintf(cmd.OutOrStdout(), "written: %d %s\n", len(plans), topicNames(plans))
 	}
-	return told.await(cmd, w.fleet, written...)
+	return told.await(cmd, w.fleet, documents...)
 }
 
 func topicUndo(s *settings) *cobra.Command {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/internal/topicconfig"
+	"github.com/duefleet/duefleet/test/check"
 )
 
 // applied is the text of a file of topics.
@@ -72,20 +75,23 @@ func TestApplyChecksAllBeforeTheFirst(t *testing.T) {
 	}
 }
 
-// TestApplyStopsWhereSomebodyElseWrote: topics written before stay written, and the error
+// documents opens the documents in Consul.
+func (o *operator) documents() topicconfig.Documents {
+	o.t.Helper()
+	cfg, err := config.LoadConnections(o.config, nil)
+	check.OK(o.t, err)
+	client, err := topicconfig.Open(cfg.Consul, slog.New(slog.DiscardHandler))
+	check.OK(o.t, err)
+	return client
+}
+
+// TestApplyStopsWhereSomebodyElseWrote: topics written meanwhile stay written, and the error
 // names the written and the other topics.
 func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	o.puts(map[string]string{"b": "rate: 1\n"})
-	cfg, err := config.LoadConnections(o.config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := topicconfig.Open(cfg.Consul, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := o.documents()
 	docs, err := config.ReadTopics(writeFile(t, "topics.yaml", "a: {}\nb: {rate: 2}\nc: {}\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -95,16 +101,66 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.wants(cli.Done, "written", "topic", "set", "b", "rate=3", "--no-wait")
-	done := func(topicconfig.Committed) error { return nil }
-	err = client.CommitAll(t.Context(), plans, topicconfig.Author{Verb: "apply"}, done)
-	if err == nil || !strings.HasPrefix(err.Error(),
-		"written: topic a; not written: topics b, c: topic b was changed by somebody else meanwhile") ||
-		cli.Code(err) != cli.Failed {
+	written, err := client.CommitAll(t.Context(), plans, topicconfig.Author{Verb: "apply"}, func() {})
+	o.wants(cli.Done, "rate: 3", "topic", "get", "b")
+	var done, left []string
+	for _, topic := range []string{"a", "b", "c"} { // a and c are written at the same time as b, or not at all
+		names := &left
+		if slices.ContainsFunc(written, func(c topicconfig.Committed) bool { return c.Document.Name == topic }) {
+			names = &done
+		}
+		*names = append(*names, topic)
+		if code, _ := o.call("topic", "get", topic); topic != "b" && (code == cli.Done) != (names == &done) {
+			t.Errorf("topic %s: written %t, and get ends with %d", topic, names == &done, code)
+		}
+	}
+	phrase := func(topics []string) string {
+		return []string{"no topic", "topic ", "topics ", "topics "}[len(topics)] + strings.Join(topics, ", ")
+	}
+	if want := "written: " + phrase(done) + "; not written: " + phrase(left) + ": topic b was changed by somebody else " +
+		"meanwhile"; err == nil || !strings.HasPrefix(err.Error(), want) || cli.Code(err) != cli.Failed {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestManyTopicsAreWrittenWithTheirHistories: each change is the next one of its topic. An error
+// names three topics and counts the others.
+func TestManyTopicsAreWrittenWithTheirHistories(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	const topics = 50
+	file := func(rate int) string {
+		var text strings.Builder
+		for i := range topics {
+			fmt.Fprintf(&text, "t%02d: {rate: %d}\n", i, rate)
+		}
+		return writeFile(t, "topics.yaml", text.String())
+	}
+	o.wants(cli.Done, "written: 50 topics t00, t01, t02 and 47 more", "topic", "apply", "--yes", "--no-wait", "-f",
+		file(1))
+	client := o.documents()
+	docs, err := config.ReadTopics(file(2))
+	check.OK(t, err)
+	plans, err := client.PlanAll(t.Context(), docs)
+	check.OK(t, err)
+	wrote := 0
+	written, err := client.CommitAll(t.Context(), plans, topicconfig.Author{Verb: "apply"}, func() { wrote++ })
+	check.OK(t, err)
+	if wrote != topics || len(written) != topics {
+		t.Errorf("got %d calls and %d documents", wrote, len(written))
+	}
+	for _, doc := range docs {
+		h, now, err := client.History(t.Context(), doc.Name)
+		newest, _ := h.Newest()
+		if err != nil || newest.Number != 2 || newest.Verb != "apply" || newest.By == "" || now.Topic.Rate != 2 {
+			t.Errorf("topic %s: %v, %+v, %+v", doc.Name, err, newest, now.Topic)
+		}
+	}
+	_, err = client.CommitAll(t.Context(), plans, topicconfig.Author{Verb: "apply"}, func() {}) // all are outdated
+	const want = "written: no topic; not written: topics t00, t01, t02 and 47 more: topic t"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
-	o.wants(cli.Done, "{}", "topic", "get", "a")
-	o.wants(cli.Done, "rate: 3", "topic", "get", "b")
-	o.wants(cli.NotFound, "has no document", "topic", "get", "c")
 }
 
 // TestApplyTellsOfEachTopic: apply reports on every topic, and fails if scanners can't

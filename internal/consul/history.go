@@ -71,7 +71,12 @@ func (c *Client) History(ctx context.Context, topic string) (History, error) {
 	case pair == nil:
 		return h, nil
 	}
-	h.Index = pair.ModifyIndex
+	return c.parseHistory(topic, pair)
+}
+
+// parseHistory reads a stored history.
+func (c *Client) parseHistory(topic string, pair *api.KVPair) (History, error) {
+	h := History{Topic: topic, Index: pair.ModifyIndex}
 	if err := json.Unmarshal(pair.Value, &h); err != nil {
 		return h, fmt.Errorf("history of topic %s can't be read, start a new one with `consul kv delete %s`: %w", topic,
 			c.historyKey(topic), err)
@@ -79,31 +84,39 @@ func (c *Client) History(ctx context.Context, topic string) (History, error) {
 	return h, nil
 }
 
-// Histories returns the names of the topics that have a history. Removed topics have one,
-// too. The read is consistent, as in Get. If the token may not read all histories, the
-// error is Forbidden.
-func (c *Client) Histories(ctx context.Context) (topics []string, err error) {
+// HistoryRead is a history, or the error of Client.History.
+type HistoryRead struct {
+	History History
+	Err     error
+}
+
+// Histories returns all histories by topic, in one request. Removed topics have one, too. The
+// read is consistent, as in Get. If the token may not read all histories, the error is
+// Forbidden.
+func (c *Client) Histories(ctx context.Context) (map[string]HistoryRead, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
 	folder := c.historyKey("")
 	q := &api.QueryOptions{RequireConsistent: true}
-	keys, meta, err := c.client.KV().Keys(folder, "", q.WithContext(ctx))
+	pairs, meta, err := c.client.KV().List(folder, q.WithContext(ctx))
 	switch {
 	case err == nil && meta.ResultsFilteredByACLs:
 		err = fmt.Errorf("%w %s", errUnreadable, folder)
-	case err == nil && len(keys) == 0: // Consul doesn't report that it left out all
+	case err == nil && len(pairs) == 0: // Consul doesn't report that it left out all
 		_, _, err = c.client.KV().Get(folder, q.WithContext(ctx))
 	}
 	if err != nil {
 		return nil, c.fail(err, "list histories of topics in consul")
 	}
-	for _, key := range keys {
-		name := strings.TrimPrefix(key, folder)
+	all := make(map[string]HistoryRead, len(pairs))
+	for _, pair := range pairs {
+		name := strings.TrimPrefix(pair.Key, folder)
 		if name != "" && !strings.HasSuffix(name, "/") {
-			topics = append(topics, name)
+			h, err := c.parseHistory(name, pair)
+			all[name] = HistoryRead{h, err}
 		}
 	}
-	return topics, nil
+	return all, nil
 }
 
 // historyKey is not in the documents' folder, so that a change of the history wakes no

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/duefleet/duefleet/test/check"
 )
 
@@ -71,6 +73,29 @@ func TestDocumentAndHistoryAreWrittenBothOrNeither(t *testing.T) {
 	}
 	if _, _, err := c.Commit(t.Context(), History{Topic: "a/b"}, 0, nine); err == nil {
 		t.Error("a name with a slash was written")
+	}
+}
+
+// TestAllHistoriesAreReadTogether: a removed topic has a history, too. One that can't be read hides
+// no other.
+func TestAllHistoriesAreReadTogether(t *testing.T) {
+	t.Parallel()
+	c := sharedConsul(t)
+	none, err := c.Histories(t.Context())
+	if err != nil || len(none) > 0 {
+		t.Fatalf("without any: got %v, %v", none, err)
+	}
+	index := commit(t, c, history(t, c), 0, Change{At: at, By: "me@host", Verb: "set", Document: []byte("shards: 8")})
+	commit(t, c, history(t, c), index, Change{At: at, By: "me@host", Verb: "rm", Removed: true})
+	_, err = c.client.KV().Put(&api.KVPair{Key: c.historyKey("broken"), Value: []byte("no history")}, nil)
+	check.OK(t, err)
+	all, err := c.Histories(t.Context())
+	check.OK(t, err)
+	if got := all["orders"]; len(all) != 2 || got.Err != nil || !reflect.DeepEqual(got.History, history(t, c)) {
+		t.Errorf("got %+v", all)
+	}
+	if err := all["broken"].Err; err == nil || !strings.Contains(err.Error(), "history of topic broken can't be read") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -131,7 +131,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 	}}}
 	if found.brokers.first != nil {
 		parts = append(parts, part{"exchanges and queues", routes, func(ctx context.Context, r *report) func() {
-			p.examineRoutes(ctx, r, found.brokers, found.docs, found.fleet)
+			p.examineRoutes(ctx, r, found)
 			return nil
 		}})
 	}

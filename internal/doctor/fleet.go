@@ -320,9 +320,11 @@ func (p Target) examineWaiting(r *report, view fleetView, brokers brokers) {
 		return
 	}
 	for _, t := range view.status.Topics {
-		explained := r.failed("topic "+t.Topic+" binding") || r.failed("topic "+t.Topic+" queue") ||
-			r.failed("topic "+t.Topic+" exchange")
-		if t.Retrying > 0 && !explained {
+		explained := func() bool {
+			return r.failed("topic "+t.Topic+" binding") || r.failed("topic "+t.Topic+" queue") ||
+				r.failed("topic "+t.Topic+" exchange")
+		}
+		if t.Retrying > 0 && !explained() {
 			list := p.command("tasks ls " + t.Topic + " --state retrying")
 			r.fail("topic "+t.Topic+" retries", "fix the cause; see them with "+list,
 				"%d tasks wait for another attempt: %s", t.Retrying, t.RetryReason)

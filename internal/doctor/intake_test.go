@@ -86,7 +86,50 @@ func TestDoctorNamesWhatDiffersInAnIntakesQueue(t *testing.T) {
 	o.finds("a classic queue has no limit", bills, "ok: ")
 	o.finds("by hand", "topic bills intake binding", "not_checked: AMQP can't tell whether queue b is bound to exchange b")
 	o.finds("declared", "topic orders intake binding", "")
-	o.finds("any intake", "rabbitmq.message_size", "info: RabbitMQ takes messages above max_payload, which is 262144 ")
+}
+
+// TestDoctorWarnsOfLargeBodies: a scanner keeps a whole body only if the queue was made by hand. A
+// body above in_flight_bytes is a reason to act. RabbitMQ's default limit depends on its version.
+func TestDoctorWarnsOfLargeBodies(t *testing.T) {
+	t.Parallel()
+	o, _ := newIntakeTarget(t)
+	const size = "rabbitmq.message_size"
+	o.Settings.InFlightBytes = 16<<20 - 1
+	o.finds("a body above in_flight_bytes", size, "warn: RabbitMQ may take a message of ")
+	o.findsPart(size, " bytes, and in_flight_bytes is 16777215: the intakes of topic bills have queues that were made by")
+	o.Settings.InFlightBytes = 128 << 20
+	o.finds("each body has room", size, "info: RabbitMQ takes messages above max_payload, which is 262144 bytes: the "+
+		"intakes of topic bills have queues that were made by hand")
+	delete(o.Settings.Topics, "bills")
+	o.Settings.InFlightBytes = 1 << 20
+	o.finds("with declare", size, "info: RabbitMQ takes messages above max_payload, which is 262144 bytes: scanners "+
+		"refuse them, and don't keep bodies")
+	delete(o.Settings.Topics, "orders")
+	o.finds("without an intake", size, "ok: ")
+}
+
+// TestDoctorFindsTheIntakeThatAFileNoLongerHas: without Consul there is no history, but Redis keeps
+// the document that scanners applied last.
+func TestDoctorFindsTheIntakeThatAFileNoLongerHas(t *testing.T) {
+	t.Parallel()
+	o, ch := newIntakeTarget(t)
+	_, err := ch.QueueDeclare("left", true, false, false, false, nil)
+	check.OK(t, err)
+	kept := func(topic, document string) {
+		t.Helper()
+		check.OK(t, o.Redis.Store.Registry().KeepDocument(t.Context(), topic, "", []byte(document)))
+	}
+	warns := "warn: queue left of an earlier intake holds 0 messages, and nobody consumes from it"
+	kept("orders", "intake: {exchange: o, queue: left}")
+	o.finds("another queue in the file", "topic orders old intake", warns)
+	o.findsPart("topic orders old intake", "then rabbitmqadmin -V ")
+	kept("orders", "intake: {exchange: o, queue: o}")
+	o.finds("the same queue", "topic orders old intake", "")
+	kept("gone", "intake: {exchange: x, queue: left}")
+	o.finds("a topic that isn't in the file", "topic gone old intake", warns)
+	_, err = ch.QueueDelete("left", false, false, false)
+	check.OK(t, err)
+	o.finds("when the queue is gone", "topic gone old intake", "")
 }
 
 // TestARefusalIsNoLostConnection: RabbitMQ may close the channel before doctor asks for the

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/connect"
-	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/topicconfig"
 )
 
@@ -57,72 +55,6 @@ func messages(n int) string {
 		return "1 message"
 	}
 	return fmt.Sprintf("%d messages", n)
-}
-
-// examineLeft reports what earlier documents of a topic left at the broker: queues that they
-// declared, if bound, and intakes.
-func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name string, docs map[string]config.Topic,
-	bound bool) {
-	if p.Consul == nil {
-		if docs[name].TakesIn() {
-			r.unchecked("old intakes", "without consul no earlier settings are known")
-		}
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	h, err := p.Consul.History(ctx, name)
-	if err != nil {
-		p.historyUnread(ctx, r, err)
-		return
-	}
-	earlier := topicconfig.Earlier(h)
-	if t := docs[name]; bound && t.Declare != nil {
-		for _, left := range topicconfig.LeftBindings(earlier, t) {
-			p.examineOldQueue(ctx, r, b, name, t, left)
-		}
-	}
-	for _, left := range topicconfig.LeftIntakes(earlier, docs) {
-		p.examineOldIntake(ctx, r, b, name, left, p.command("topic set "+name+" --unbind-old"))
-	}
-}
-
-// examineRemoved reports the intakes of topics that have a history and no document.
-func (p Target) examineRemoved(ctx context.Context, r *report, b *broker, docs documents) {
-	if p.Consul == nil {
-		return
-	}
-	names, err := p.Consul.Histories(ctx)
-	if err != nil {
-		p.historyUnread(ctx, r, err)
-		return
-	}
-	names = slices.DeleteFunc(names, docs.has)
-	r.eachTopic(ctx, "old intakes", names, func(r *report, name string) {
-		h, err := p.Consul.History(ctx, name)
-		if err != nil {
-			p.historyUnread(ctx, r, err)
-			return
-		}
-		for _, left := range topicconfig.LeftIntakes(topicconfig.Earlier(h), docs.good) {
-			p.examineOldIntake(ctx, r, b, name, left, topicconfig.UnbindCommand(left, b.uri.Vhost))
-		}
-	})
-}
-
-// historyUnread reports why the history of documents couldn't be read.
-func (p Target) historyUnread(ctx context.Context, r *report, err error) {
-	const check = "old queues and intakes"
-	if consul.Forbidden(err) {
-		r.unchecked(check, "consul.token may not read %s/history/, as an operator's may: docs/deploy.md, Rights",
-			p.Settings.Consul.Prefix)
-		return
-	}
-	why := unanswered(ctx, err)
-	if why == "" {
-		why = err.Error()
-	}
-	r.unchecked(check, "the history of documents: %s", why)
 }
 
 // examineOldQueue reports a queue that an earlier document declared and that still exists.

@@ -27,6 +27,8 @@ type broker struct {
 	conn *amqpconn.Conn
 	out  *cork // of conn
 	uri  amqp.URI
+	// idle are open channels that nobody uses.
+	idle chan *amqp.Channel
 }
 
 // brokers is the result of connecting to each URL in rabbitmq.urls.
@@ -66,47 +68,28 @@ func (b brokers) explains(kind problem.Kind) bool {
 
 // examineRoutes checks the topics' exchanges, queues and bindings at a broker, and what
 // removed topics left there.
-func (p Target) examineRoutes(ctx context.Context, r *report, found brokers, all documents, fleet fleetView) {
-	b, docs, running := found.first, all.good, len(fleet.live()) > 0
+func (p Target) examineRoutes(ctx context.Context, r *report, found answers) {
+	b, docs, running, alarm := found.brokers.first, found.docs.good, len(found.fleet.live()) > 0, found.brokers.alarm
 	examineConflicts(r, docs)
-	if found.alarm == "" {
-		b.examineMessageSize(ctx, r, p.Settings.MaxPayload, docs)
+	if alarm == "" {
+		p.examineMessageSize(ctx, r, b, docs)
 	}
+	past := make(chan earlier, 1)
+	go func() { past <- p.readEarlier(ctx, found.stored) }()
+	var bound sync.Map
 	r.eachTopic(ctx, "exchanges and queues", slices.Sorted(maps.Keys(docs)), func(r *report, name string) {
-		bound := p.examineTopic(ctx, r, b, name, docs[name], running)
-		if bound {
-			b.examineBinding(r, name, docs[name], fleet.unrouted[name])
+		if p.examineTopic(ctx, r, b, name, docs[name], running) {
+			bound.Store(name, true)
+			b.examineBinding(r, name, docs[name], found.fleet.unrouted[name])
 		}
-		p.examineLeft(ctx, r, b, name, docs, bound)
 		b.examineDeadLetters(ctx, r, name, docs[name], running)
-		b.examineIntake(ctx, r, name, docs[name], running, found.alarm)
+		b.examineIntake(ctx, r, name, docs[name], running, alarm)
 	})
-	if all.known {
-		p.examineRemoved(ctx, r, b, all)
-	}
-}
-
-// examineMessageSize compares RabbitMQ's max_message_size with the largest payload, in bytes. AMQP
-// doesn't tell it, so doctor tries a message that is one byte larger.
-func (b *broker) examineMessageSize(ctx context.Context, r *report, payload int, docs map[string]config.Topic) {
-	const check = "rabbitmq.message_size"
-	err := b.tryPublish(ctx, "", make([]byte, payload+1))
-	limit, limited := amqpconn.MessageLimit(err)
-	takesIn := slices.ContainsFunc(slices.Collect(maps.Values(docs)), config.Topic.TakesIn)
-	switch {
-	case limited && limit < payload:
-		r.warn(check, fmt.Sprintf("set max_message_size of RabbitMQ to %d or more, or max_payload to %d", payload, limit),
-			"RabbitMQ takes messages of at most %d bytes and max_payload is %d, so larger tasks are parked", limit, payload)
-	case limited:
-		r.ok(check, "RabbitMQ takes messages of at most %d bytes, as max_payload says", limit)
-	case err != nil && !amqpconn.Refused(err, amqp.AccessRefused): // that isn't for the size
-		b.refuse(ctx, r, check, "a message of max_payload", err)
-	case takesIn:
-		r.info(check, "RabbitMQ takes messages above max_payload, which is %d bytes: a scanner has a body in memory before "+
-			"it can refuse it, so set max_message_size of RabbitMQ to the largest body that applications publish", payload)
-	default:
-		r.ok(check, "RabbitMQ takes messages of max_payload, which is %d bytes", payload)
-	}
+	r.ask(oldOnes)
+	p.examineEarlier(ctx, r, b, found.docs, <-past, func(topic string) bool {
+		_, is := bound.Load(topic)
+		return is
+	})
 }
 
 // reachRabbitMQ tries every URL at the same time. The caller must close the result.
@@ -176,6 +159,7 @@ func choose(yes bool, then, otherwise string) string {
 // dial opens a connection. Errors never contain the URL, because it has a password. The end
 // of ctx ends a dial that isn't ready, and nothing later.
 func dial(ctx context.Context, raw string, secure *tls.Config) (b broker, err error) {
+	b.idle = make(chan *amqp.Channel, askedAtOnce)
 	if b.uri, err = amqp.ParseURI(raw); err != nil {
 		return broker{}, errors.New("rabbitmq.urls: not amqp://user:password@host:5672/vhost")
 	}
@@ -251,21 +235,44 @@ func fixBroker(uri amqp.URI, index int, err error) string {
 	}
 }
 
-// ask runs one request on a channel of its own, because a refusal closes the channel. The
-// end of the context closes the connection, and so ends the request.
+// ask runs a request on a channel that no other request uses. A refusal closes the channel, and
+// after an answer the next request may have it. The end of the context closes the connection,
+// and so ends the request.
 func (b *broker) ask(ctx context.Context, question func(*amqp.Channel) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ch, err := b.conn.AMQP.Channel()
+	ch, err := b.channel()
 	if err == nil {
-		err = question(ch)
-		defer ch.Close()
+		if err = question(ch); err == nil {
+			b.release(ch)
+		} else {
+			defer ch.Close()
+		}
 	}
 	if why := ctx.Err(); err != nil && why != nil {
 		return why
 	}
 	return err
+}
+
+// channel returns an idle channel, or a new one.
+func (b *broker) channel() (*amqp.Channel, error) {
+	select {
+	case ch := <-b.idle:
+		return ch, nil
+	default:
+		return b.conn.AMQP.Channel()
+	}
+}
+
+// release makes a channel idle, or closes it if there are enough.
+func (b *broker) release(ch *amqp.Channel) {
+	select {
+	case b.idle <- ch:
+	default:
+		_ = ch.Close() // nothing is in flight
+	}
 }
 
 // refuse reports why a question has no answer: the user may not ask, or no time was left. It

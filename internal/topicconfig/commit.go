@@ -47,26 +47,52 @@ type Committed struct {
 // returns an ErrMeanwhile. If the token may not write the history, Commit still writes the
 // document, because older tokens lack that right; see Committed.Unkept.
 func (d Documents) Commit(ctx context.Context, p Plan, by Author) (Committed, error) {
+	return d.commit(ctx, p, by, d.Consul.History)
+}
+
+func (d Documents) commit(ctx context.Context, p Plan, by Author, read readHistory) (Committed, error) {
 	change := consul.Change{Document: p.After.Raw}
-	index, unkept, err := d.change(ctx, p.After.Name, p.Found, change, by)
+	index, unkept, err := d.change(ctx, p.After.Name, p.Found, change, by, read)
 	p.After.Index = index
 	return Committed{p.After, unkept}, err
 }
 
 // Remove removes the document found, under the same conditions as Commit.
 func (d Documents) Remove(ctx context.Context, found config.Document, by Author) (Committed, error) {
-	_, unkept, err := d.change(ctx, found.Name, found, consul.Change{Removed: true}, by)
+	_, unkept, err := d.change(ctx, found.Name, found, consul.Change{Removed: true}, by, d.Consul.History)
 	return Committed{Unkept: unkept}, err
+}
+
+// readHistory returns a topic's history, as consul.Client.History does.
+type readHistory func(ctx context.Context, topic string) (consul.History, error)
+
+// readTogether returns the histories of topics that are written together. It reads many in one
+// request. If that fails, for example because the token may read only some, each topic's history
+// is read when the topic is written.
+func (d Documents) readTogether(ctx context.Context, topics int) readHistory {
+	if topics <= writtenAtOnce {
+		return d.Consul.History
+	}
+	all, err := d.Consul.Histories(ctx)
+	if err != nil {
+		return d.Consul.History
+	}
+	return func(_ context.Context, topic string) (consul.History, error) {
+		if h, there := all[topic]; there {
+			return h.History, h.Err
+		}
+		return consul.History{Topic: topic}, nil
+	}
 }
 
 // change returns the new index of the document, and the error that kept the change out of
 // its history.
 func (d Documents) change(ctx context.Context, topic string, found config.Document, change consul.Change,
-	by Author) (index uint64, unkept, err error) {
+	by Author, read readHistory) (index uint64, unkept, err error) {
 	change.At, change.Verb = time.Now().UTC().Truncate(time.Second), by.Verb
 	change.By, change.Reason = d.author(ctx, by.Name), by.Reason
 	ok := false
-	h, err := d.Consul.History(ctx, topic)
+	h, err := read(ctx, topic)
 	if err == nil {
 		index, ok, err = d.Consul.Commit(ctx, h.Seen(found.Raw, found.Index > 0), found.Index, change)
 	}

@@ -71,6 +71,9 @@ func ignoresKeys(d config.Declare) bool { return d.Type == "fanout" || d.Type ==
 // now. RabbitMQ still confirms what is published to their exchanges and puts it into these
 // queues, and no scanner takes it.
 func LeftIntakes(earlier []config.Topic, now map[string]config.Topic) (left []LeftIntake) {
+	if !slices.ContainsFunc(earlier, config.Topic.TakesIn) {
+		return nil
+	}
 	queues, exchanges := map[string]bool{}, map[string]bool{}
 	for _, t := range now {
 		if t.TakesIn() {

@@ -8,10 +8,20 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/duetime"
+)
+
+const (
+	// writtenAtOnce is how many documents are written at the same time.
+	writtenAtOnce = 16
+	// topicsNamed is how many topics an error names. It gives the number of the others.
+	topicsNamed = 3
 )
 
 // Plan is a change of one topic's document. It was checked and isn't written yet.
@@ -162,34 +172,59 @@ func (d Documents) PlanAll(ctx context.Context, docs []config.Document) ([]Plan,
 	return plans, checkTogether(list, all)
 }
 
-// CommitAll writes the plans one after the other, and calls done after each. It stops at
-// the first error, which names the topics that are written and those that aren't.
-func (d Documents) CommitAll(ctx context.Context, plans []Plan, by Author, done func(Committed) error) error {
+// CommitAll writes the plans, several at the same time, and returns those that are written,
+// in the order of plans. After the first error it begins no other, and the error names topics
+// that are written and topics that aren't. It calls wrote after each document, one call at a
+// time.
+func (d Documents) CommitAll(ctx context.Context, plans []Plan, by Author, wrote func()) ([]Committed, error) {
+	by.Name = d.author(ctx, by.Name) // once for all
+	read := d.readTogether(ctx, len(plans))
+	all, done := make([]Committed, len(plans)), make([]bool, len(plans))
+	var mu sync.Mutex
+	group, failed := errgroup.WithContext(ctx)
+	group.SetLimit(writtenAtOnce)
 	for i, p := range plans {
-		written, err := d.Commit(ctx, p, by)
-		if err != nil {
-			return fmt.Errorf("written: %s; not written: %s: %w", Names(plans[:i]), Names(plans[i:]), err)
-		}
-		if err := done(written); err != nil {
-			return err
-		}
+		group.Go(func() (err error) {
+			if failed.Err() != nil {
+				return ctx.Err() // nil: another document failed
+			}
+			if all[i], err = d.commit(ctx, p, by, read); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done[i] = true
+			wrote()
+			return nil
+		})
 	}
-	return nil
+	err := group.Wait()
+	var written []Committed
+	var names, left []string
+	for i, p := range plans {
+		if !done[i] {
+			left = append(left, p.After.Name)
+			continue
+		}
+		written, names = append(written, all[i]), append(names, p.After.Name)
+	}
+	if err != nil {
+		err = fmt.Errorf("written: %s; not written: %s: %w", named(names), named(left), err)
+	}
+	return written, err
 }
 
-// Names returns the names of the plans' topics as text.
-func Names(plans []Plan) string {
-	names := make([]string, len(plans))
-	for i, p := range plans {
-		names[i] = p.After.Name
-	}
-	switch len(names) {
-	case 0:
+// named names topics, and counts those after the third.
+func named(topics []string) string {
+	switch more := len(topics) - topicsNamed; {
+	case len(topics) == 0:
 		return "no topic"
-	case 1:
-		return "topic " + names[0]
+	case len(topics) == 1:
+		return "topic " + topics[0]
+	case more > 0:
+		return fmt.Sprintf("topics %s and %d more", strings.Join(topics[:topicsNamed], ", "), more)
 	}
-	return "topics " + strings.Join(names, ", ")
+	return "topics " + strings.Join(topics, ", ")
 }
 
 // RefuseOlder fails if the plan adds a setting that live scanners don't know, such as
