@@ -32,6 +32,8 @@ func named(topic, id string, err error) error {
 // Errors:
 //   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.
 //     Or this call removed it, and sent the request again after a lost connection.
+//   - task.ErrReplicas: only with Config.MinReplicas. The error's text says whether the master
+//     has removed the task. Call again: task.ErrNotFound then says that it stays removed.
 //   - task.ErrUnavailable and task.ErrUncertain as from Schedule.
 func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 	defer c.metrics.begin(verbCancel).end(&err)

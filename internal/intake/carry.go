@@ -166,13 +166,13 @@ func (s *session) move(ctx context.Context, todo batch) error {
 
 // outcome takes Redis's answer. It returns an error after which the message is tried again. With
 // task.ErrReplicas the master has carried it out. A repeat then asks for the same due time. If
-// it no longer finds the task, that was delivered or changed in the meantime.
+// it no longer finds the task, that was delivered, changed or cancelled in the meantime.
 func (it *item) outcome(dueAt int64, err error) error {
 	missed := errors.Is(err, task.ErrExists) || errors.Is(err, task.ErrNotFound)
 	switch {
 	case err == nil:
 		it.code, it.dueAt = codeOK, dueAt
-	case missed && it.stored > 0:
+	case missed && (it.stored > 0 || it.removed):
 		it.code, it.dueAt = codeOK, it.stored
 	case errors.Is(err, task.ErrExists):
 		it.code = codeExists
@@ -180,6 +180,7 @@ func (it *item) outcome(dueAt int64, err error) error {
 		it.code = codeNotFound
 	default:
 		it.short = errors.Is(err, task.ErrReplicas)
+		it.removed = it.removed || errors.Is(err, router.ErrRemoved)
 		it.unknown = it.unknown || it.short || errors.Is(err, task.ErrUncertain)
 		if it.short && dueAt > 0 {
 			it.stored = dueAt

@@ -67,10 +67,15 @@ func newHarness(t *testing.T) *harness {
 	return newHarnessOn(t, fixture.New(t))
 }
 
-// newHarnessOn declares the inlet, so that a test can publish before the intake runs.
 func newHarnessOn(t *testing.T, rdb *fixture.Redis) *harness {
 	t.Helper()
-	h := &harness{t: t, redis: rdb, url: servertest.RabbitMQ(t), log: &check.Log{}, large: NewLarge(64 << 20),
+	return newHarnessAt(t, rdb, servertest.RabbitMQ(t))
+}
+
+// newHarnessAt declares the inlet, so that a test can publish before the intake runs.
+func newHarnessAt(t *testing.T, rdb *fixture.Redis, url string) *harness {
+	t.Helper()
+	h := &harness{t: t, redis: rdb, url: url, log: &check.Log{}, large: NewLarge(64 << 20),
 		room: 16 << 20, inlet: forward.Inlet{Exchange: exchange,
 			Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Declare: true}}
 	_, h.placement = rdb.Serve(t, 4)

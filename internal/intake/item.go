@@ -79,6 +79,7 @@ type item struct {
 	short   bool                       // the last answer: too few replicas have it.
 	unknown bool                       // it may be carried out, and has no code.
 	stored  int64                      // due time that the master has, in Unix ms; 0: none.
+	removed bool                       // a cancel that isn't complete removed the task.
 	dueAt   int64                      // of the answer, in Unix ms; 0: none.
 	answer  *amqp.DeferredConfirmation // nil until an answer is published.
 	done    bool                       // only the ack is left.

@@ -125,11 +125,13 @@ func TestAnAnswerIsTrueOnceReplicasAreBack(t *testing.T) {
 				a.publish(request(to, "move", "move", Move, HeaderIn, "2h"))
 				a.publish(request(to, "if-present", "if-present", IfPresent, HeaderIn, "2h"))
 				a.publish(request(to, "none", "none", Move, HeaderIn, "2h"))
-			}, "move", "if-present")
+				a.publish(request(to, "cancel", "cancel", Cancel))
+				a.publish(request(to, "never stored", "never stored", Cancel))
+			}, "move", "if-present", "cancel")
 			later := time.Now().Add(90 * time.Minute).UnixMilli()
-			check.Until(t, "both to be done", func() bool {
+			check.Until(t, "all three to be done", func() bool {
 				now := a.dues()
-				return now["move"] > later && now["if-present"] > later
+				return now["move"] > later && now["if-present"] > later && now["cancel"] == 0
 			})
 			want := a.dues()
 			a.tried(2)
@@ -140,11 +142,11 @@ func TestAnAnswerIsTrueOnceReplicasAreBack(t *testing.T) {
 				}
 			}
 			a.replicate()
-			for range 3 {
+			for range 5 {
 				r, of := a.answer(to)
 				switch {
-				case of == "none" && r.Code == codeNotFound:
-				case of == "none" || r.Code != codeOK || r.Due != want[of]:
+				case (of == "none" || of == "never stored") && r.Code == codeNotFound:
+				case of == "none" || of == "never stored" || r.Code != codeOK || r.Due != want[of]:
 					t.Errorf("%s is answered %+v, want due %d", of, r, want[of])
 				}
 			}

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/duefleet/duefleet/internal/luascript"
@@ -18,6 +19,10 @@ const (
 	cancelIDs   = 100
 	cancelBytes = 16 << 20
 )
+
+// ErrRemoved comes with another error, such as task.ErrReplicas: a task of the ID was removed, and
+// the cancel isn't complete. A repeat that returns task.ErrNotFound completes it.
+var ErrRemoved = errors.New("the task was removed")
 
 // Cancel removes a task in any state, or returns task.ErrNotFound. It deletes from the
 // old shard, then from the new one, which notes the ID. A consumer may have an older version
@@ -101,6 +106,9 @@ func (r *Router) cancel(ctx context.Context, ids []string, perScript int, group 
 		default:
 			errs[i] = probation.Judge(t.err)
 		}
+		if t.err != nil && t.found {
+			errs[i] = fmt.Errorf("%w, but: %w", ErrRemoved, errs[i])
+		}
 	}
 	return errs
 }
@@ -182,13 +190,16 @@ func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int
 		switch {
 		case outdated(w.Err):
 			again, refusal = append(again, b.entries...), w.Err
+			continue
 		case w.Err != nil:
 			c.fail(b.entries, w.Err)
-		default:
-			c.went = append(c.went, w.Left...)
-			for j, i := range b.entries {
-				c.tasks[i].add(w.There[j], w.Other[j], w.At)
-			}
+		}
+		if w.There == nil {
+			continue
+		}
+		c.went = append(c.went, w.Left...)
+		for j, i := range b.entries { // with task.ErrReplicas too
+			c.tasks[i].add(w.There[j], w.Other[j], w.At)
 		}
 	}
 	return again, refusal

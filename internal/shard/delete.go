@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -40,8 +41,8 @@ type Withdrawal struct {
 	// At is the time of the cancel by the shard's clock, in ms; of an earlier cancel if the
 	// clock was set back since.
 	At int64
-	// Err is for the whole batch: a *MovedError, ErrLate, ErrSuperseded, ErrUnraised, or
-	// Redis's.
+	// Err is for the whole batch: a *MovedError, ErrLate, ErrSuperseded, ErrUnraised,
+	// task.ErrReplicas, or Redis's. With task.ErrReplicas the other fields are set too.
 	Err error
 }
 
@@ -58,7 +59,7 @@ func (t *Topic) Withdraw(ctx context.Context, p Placement, deadline int64, batch
 // withdrawn reads what the script delete found of tasks, and the time.
 func withdrawn(reply luascript.Reply, ids []string) (w Withdrawal) {
 	_, rest, err := answer(reply)
-	if err != nil {
+	if err != nil && !errors.Is(err, task.ErrReplicas) {
 		return Withdrawal{Err: err}
 	}
 	w.There, w.Other = make([]bool, len(ids)), make([]bool, len(ids))
@@ -68,7 +69,7 @@ func withdrawn(reply luascript.Reply, ids []string) (w Withdrawal) {
 	}
 	w.At = rest.Int()
 	w.Left = readLeft(rest, len(ids), func(i int) string { return ids[i] })
-	w.Err = rest.Err()
+	w.Err = cmp.Or(rest.Err(), err)
 	return w
 }
 

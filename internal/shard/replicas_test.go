@@ -98,8 +98,9 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	due, err := w.Shard(0).Reschedule(w.t.Context(), w.p, w.notAfter(), move)
 	w.short("reschedule", err)
 	check.Equal(t, "due at the master", w.read("there").Due.UnixMilli(), due)
-	_, err = w.Delete(w.t.Context(), 0, w.p, w.notAfter(), false, "there")
+	gone, err := w.Delete(w.t.Context(), 0, w.p, w.notAfter(), false, "there", "absent")
 	w.short("cancel", err)
+	check.Equal(t, "what a cancel found", fmt.Sprint(gone), "[true false]")
 	_, err = w.Shard(0).Fence(w.t.Context(), w.p)
 	w.short("fence", err)
 	w.short("import", w.Import(w.t.Context(), w.p, w.now()+60_000, Share{1,
