@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -124,7 +125,11 @@ func (s *Sheet) judge(g Goal) Verdict {
 		}
 		got = g.against(f.Runs, over.Runs)
 	}
-	v.Measured, v.Got = true, median(got)
+	ratio := median(got)
+	if math.IsInf(ratio, 0) || math.IsNaN(ratio) { // over 0, which is no measure
+		return v
+	}
+	v.Measured, v.Got = true, ratio
 	if g.None {
 		v.Got = slices.Max(got)
 		v.Kept = v.Got == 0

@@ -13,9 +13,9 @@ import (
 func sheet(goals ...Goal) Sheet {
 	s := Sheet{Measure: "drain", Title: "due tasks", Runs: 3}
 	s.Collect([][]Value{
-		{{"duefleet", "tasks/s", 90}, {"raw", "tasks/s", 100}, {"duefleet", "early", 0}},
-		{{"duefleet", "tasks/s", 300}, {"raw", "tasks/s", 200}, {"duefleet", "early", 1}},
-		{{"duefleet", "tasks/s", 80}, {"raw", "tasks/s", 400}, {"duefleet", "early", 0}},
+		{{"duefleet", "tasks/s", 90}, {"raw", "tasks/s", 100}, {"duefleet", "early", 0}, {"overloaded", "tasks/s", 0}},
+		{{"duefleet", "tasks/s", 300}, {"raw", "tasks/s", 200}, {"duefleet", "early", 1}, {"overloaded", "tasks/s", 0}},
+		{{"duefleet", "tasks/s", 80}, {"raw", "tasks/s", 400}, {"duefleet", "early", 0}, {"overloaded", "tasks/s", 0}},
 	}, goals)
 	return s
 }
@@ -39,6 +39,7 @@ func TestGoalsAreJudged(t *testing.T) {
 		{Goal{Subject: "raw", Name: "tasks/s", Over: "duefleet", AtMostMore: 10}, true, 10, true},
 		// The median of the early ones is 0, but even one is too many.
 		{Goal{Subject: "duefleet", Name: "early", None: true}, true, 1, false},
+		{Goal{Subject: "duefleet", Name: "tasks/s", Over: "overloaded", AtLeast: 1}, false, 0, false},
 		{Goal{Subject: "asynq", Name: "tasks/s", AtLeast: 1}, false, 0, false},
 		{Goal{Subject: "duefleet", Name: "early", Over: "raw", AtMost: 1}, false, 0, false},
 	} {

@@ -80,7 +80,8 @@ func TestTheProducersRightsAreEnough(t *testing.T) {
 func TestTooFewReplicas(t *testing.T) {
 	t.Parallel()
 	r := fixture.New(t)
-	d := openAt(t, r, through(t, r, func(c *producer.Config) { c.MinReplicas = 1 }))
+	// A server that doesn't have the script yet waits for replicas twice, a second each.
+	d := openAt(t, r, through(t, r, func(c *producer.Config) { c.MinReplicas, c.Timeout = 1, 10*time.Second }))
 	a := d.do("PUT", path("a")+"?in=1h", "x")
 	a.want(t, "schedule", 504, "replicas")
 	s, there := d.stored("a")

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -126,7 +125,10 @@ func (b *batch) run() error {
 	s := ndjson.Stream{
 		Parse: func(line []byte) (*ndjson.Request, error) {
 			wanted, err := lines.Parse(line)
-			if err = cmp.Or(err, b.refused(wanted)); err == nil {
+			if err == nil {
+				err = b.refused(wanted)
+			}
+			if err == nil {
 				b.r.client.bucket.wait(reading)
 			}
 			return wanted, err

@@ -105,6 +105,8 @@ type pace struct {
 	unacked int
 	// stored is called between Redis's reply and the ack; tests end the process there.
 	stored func()
+	// arrived is called for each message that waits to be carried out.
+	arrived func()
 }
 
 const (

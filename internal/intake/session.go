@@ -125,6 +125,9 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 			s.mu.Lock()
 			s.arrive(it)
 			s.mu.Unlock()
+			if s.in.cfg.pace.arrived != nil {
+				s.in.cfg.pace.arrived()
+			}
 			s.more.Send()
 		}
 	}
