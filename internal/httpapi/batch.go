@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -60,6 +61,7 @@ type lineProblem struct {
 type batch struct {
 	h   *handler
 	r   *request
+	w   http.ResponseWriter
 	out *bufio.Writer
 	enc *json.Encoder // to out
 	// printed counts the answers that have the same outcome as the last one.
@@ -67,6 +69,14 @@ type batch struct {
 	printed int
 	line    []byte // the answer that is being printed
 	ctl     *http.ResponseController
+
+	client atomic.Pointer[client] // whose token this is now
+	halt   context.CancelFunc     // ends the reading
+	// waited is how long it waited for the client's rate, less the time since then. It ended the last
+	// wait at paid.
+	waited time.Duration
+	paid   time.Time
+	unpaid atomic.Pointer[unpaid] // set once
 }
 
 // outcome is the verb of a line and the status of its answer.
@@ -79,10 +89,10 @@ type outcome struct {
 // first answer is on its way, the status is 200, and each line has a status of its own.
 func (h *handler) serveBatch(w http.ResponseWriter, r *request) (status int, err error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != ndjsonType {
-		return 0, problem(http.StatusUnsupportedMediaType, "content_type", "Content-Type: must be "+ndjsonType)
+		return 0, broken(http.StatusUnsupportedMediaType, "content_type", "Content-Type", "must be "+ndjsonType)
 	}
 	if r.Header.Get("Content-Encoding") != "" {
-		return 0, problem(http.StatusUnsupportedMediaType, "encoding", "Content-Encoding: must not be given")
+		return 0, broken(http.StatusUnsupportedMediaType, "encoding", "Content-Encoding", "must not be given")
 	}
 	if _, err := r.query(); err != nil {
 		return 0, err
@@ -103,7 +113,8 @@ func (h *handler) serveBatch(w http.ResponseWriter, r *request) (status int, err
 	}
 	out.Reset(timelyWriter{w, ctl, h.pause})
 	defer func() { out.Reset(nil); h.writers.Put(out) }()
-	b := &batch{h: h, r: r, out: out, ctl: ctl}
+	b := &batch{h: h, r: r, w: w, out: out, ctl: ctl}
+	b.client.Store(r.client)
 	b.enc = json.NewEncoder(b.out)
 	b.enc.SetEscapeHTML(false)
 	_ = b.ctl.EnableFullDuplex() // HTTP/2 needs no such call, and says so
@@ -116,20 +127,26 @@ func (h *handler) serveBatch(w http.ResponseWriter, r *request) (status int, err
 // run answers the lines until the end of the body, of the client or of the server. A line
 // without an answer may have taken effect.
 func (b *batch) run() error {
+	_ = b.ctl.SetWriteDeadline(time.Time{}) // see flush
 	reading, halt := context.WithCancel(b.r.Context())
 	defer halt()
+	b.halt = halt
 	defer context.AfterFunc(b.h.stopping, halt)()
 	// A reader that waits for the client ends with reading.
 	defer context.AfterFunc(reading, func() { _ = b.ctl.SetReadDeadline(time.Now()) })()
 	lines := ndjson.Parser{Topic: b.r.topic}
-	s := ndjson.Stream{
+	var s ndjson.Stream
+	s = ndjson.Stream{
 		Parse: func(line []byte) (*ndjson.Request, error) {
+			late := b.pay(reading)
 			wanted, err := lines.Parse(line)
-			if err == nil {
+			switch {
+			case late != nil:
+				b.unpaid.Store(&unpaid{line: s.Read(), problem: late})
+				b.end(late)
+				return wanted, late
+			case err == nil:
 				err = b.refused(wanted)
-			}
-			if err == nil {
-				b.r.client.bucket.wait(reading)
 			}
 			return wanted, err
 		},
@@ -160,7 +177,11 @@ func (b *batch) run() error {
 			fmt.Sprintf("the line took more than %s, or paused for more than %s", b.h.whole, b.h.pause))
 		_ = b.print(&ndjson.Request{Line: s.Read() + 1, Err: late}) // the client hung up
 	}
-	_ = b.flush() // the client hung up
+	// The client hung up if one of these fails.
+	_ = errors.Join(b.flush(), b.ctl.SetWriteDeadline(time.Now().Add(b.h.pause)))
+	if err != nil {
+		lastOf(b.w)
+	}
 	if err != nil && b.h.stopping.Err() == nil {
 		b.h.log.DebugContext(b.r.Context(), "batch ended early", "client", b.r.client.Name, "error", err)
 	}
@@ -184,7 +205,7 @@ func (b *batch) refused(r *ndjson.Request) error {
 func (b *batch) do(ctx context.Context, batch []*ndjson.Request) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			p := b.h.defect(ctx, panicked)
+			p := b.h.defect(b.r, panicked)
 			for _, r := range batch {
 				if r.Answer == nil && r.Err == nil {
 					r.Reply(nil, p)
@@ -192,9 +213,9 @@ func (b *batch) do(ctx context.Context, batch []*ndjson.Request) {
 			}
 		}
 	}()
-	if verb := batch[0].Verb; !b.r.client.may(verb, b.r.topic) {
+	if p := b.permit(ctx, batch[0].Verb); p != nil {
 		for _, r := range batch {
-			r.Reply(nil, forbidden(b.r.client, verb))
+			r.Reply(nil, p)
 		}
 		return
 	}
@@ -275,6 +296,9 @@ func appendDue(b []byte, head lineHead, name nameAnswer, due time.Time) []byte {
 
 // problem returns why a line failed. It logs a failure of the server.
 func (b *batch) problem(r *ndjson.Request) *Problem {
+	if last := b.unpaid.Load(); last != nil && last.line == r.Line {
+		return last.problem
+	}
 	if bad, is := errors.AsType[ndjson.BadLineError](r.Err); is {
 		p := problem(http.StatusBadRequest, "bad_request", bad.Error())
 		p.Field, p.Rule, p.Got = bad.Field, bad.Rule, bad.Got
@@ -313,14 +337,15 @@ func (b *batch) count() {
 	b.printed = 0
 }
 
-// flush sends the answers that were printed, and counts them.
+// flush sends the answers that were printed, and counts them. With HTTP/2 a deadline ends the
+// request even if nobody writes, so none is left.
 func (b *batch) flush() error {
 	if b.printed == 0 {
 		return nil
 	}
 	b.count()
-	if err := b.out.Flush(); err != nil {
+	if err := errors.Join(b.out.Flush(), b.ctl.Flush()); err != nil {
 		return err
 	}
-	return b.ctl.Flush()
+	return b.ctl.SetWriteDeadline(time.Time{})
 }

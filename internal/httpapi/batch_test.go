@@ -178,10 +178,18 @@ func (defective) ScheduleMany(context.Context, []producer.Request) []producer.Re
 // TestADefectInABatchIsAnAnswer for its lines alone.
 func TestADefectInABatchIsAnAnswer(t *testing.T) {
 	t.Parallel()
-	d := open(t, func(c *Config) { c.Batches = defective{c.Batches} })
-	answers, err := d.batch(strings.NewReader(`{"verb":"schedule","id":"a","in":"1h"}` + "\n" + `{"verb":"get","id":"a"}`))
+	d := open(t, func(c *Config) { c.Batches, c.Tokens = defective{c.Batches}, tokensFile(t) })
+	answers, err := d.batch(strings.NewReader(`{"verb":"schedule","id":"a","in":"1h"}`+"\n"+`{"verb":"get","id":"a"}`),
+		bearer(shopToken))
 	check.OK(t, err)
 	check.Equal(t, "answers", len(answers), 2)
 	check.Equal(t, "schedule", fmt.Sprintf("%v %v", answers[0]["code"], answers[0]["done"]), "internal maybe")
 	check.Equal(t, "get", answers[1]["code"], any("not_found"))
+	lines := d.log.Lines("request panicked")
+	check.Equal(t, "lines of the log", len(lines), 1)
+	for _, want := range []string{"client=shop", "verb=batch", "topic=orders"} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("the log lacks %s: %s", want, lines[0])
+		}
+	}
 }

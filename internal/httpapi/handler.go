@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -30,6 +31,7 @@ type handler struct {
 	batches    slots
 	pause      time.Duration   // lineTimeout; shorter in tests
 	whole      time.Duration   // wholeTimeout; shorter in tests
+	room       time.Duration   // memoryTimeout; shorter in tests
 	readers    sync.Pool       // *bufio.Reader for a batch
 	writers    sync.Pool       // *bufio.Writer for a batch
 	stopping   context.Context // ends when the server stops
@@ -51,6 +53,7 @@ type handler struct {
 func newHandler(cfg Config) (*handler, error) {
 	h := &handler{
 		tasks: cfg.Tasks, many: cfg.Batches, pause: lineTimeout, whole: wholeTimeout,
+		room:       memoryTimeout,
 		maxPayload: cfg.MaxPayload, anyone: anyone(),
 		bodies: semaphore.NewWeighted(cfg.MaxBodyBytes), log: cfg.Log,
 		failed:  ratelog.New(cfg.Log, slog.LevelWarn, "request failed"),
@@ -109,7 +112,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 func (h *handler) answer(w http.ResponseWriter, r *request) (status int, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			err = h.defect(r.Context(), panicked)
+			err = h.defect(r, panicked)
 		}
 	}()
 	if r.URL.Path == documentPath && r.Method == http.MethodGet {
@@ -136,15 +139,42 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (status int, err err
 }
 
 // defect logs a panic and its place, and returns its answer. Its value may be a payload.
-func (h *handler) defect(ctx context.Context, panicked any) *Problem {
-	h.log.ErrorContext(ctx, "request panicked", "panic", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
+func (h *handler) defect(r *request, panicked any) *Problem {
+	name := ""
+	if r.client != nil {
+		name = r.client.Name
+	}
+	h.log.ErrorContext(r.Context(), "request panicked", "client", name, "verb", r.verb, "topic", r.topic,
+		"panic", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
 	p := problem(http.StatusInternalServerError, "internal", "a defect of the server; its log has the place")
 	p.Done = Maybe
 	return p
 }
 
+func unauthorized() *Problem {
+	return broken(http.StatusUnauthorized, "unauthorized", "Authorization", "must be Bearer and a known token")
+}
+
 func forbidden(c *client, verb string) *Problem {
 	return problem(http.StatusForbidden, "forbidden", fmt.Sprintf("client %s may not %s in this topic", c.Name, verb))
+}
+
+// tooFast is the answer to a request for which the client's rate has room after some time.
+func (c *client) tooFast(after time.Duration) *Problem {
+	return problem(http.StatusTooManyRequests, "rate_limited",
+		fmt.Sprintf("client %s: must be at most %g requests a second", c.Name, c.Rate)).later(int(math.Ceil(after.Seconds())))
+}
+
+// lookup returns the client with the token of a request, or nil.
+func (h *handler) lookup(ctx context.Context, r *request) *client {
+	if h.tokens == nil {
+		return h.anyone
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return nil
+	}
+	return h.tokens.find(ctx, strings.TrimSpace(token))
 }
 
 // identify finds the client by its token, and takes the request from its rate.
@@ -152,21 +182,14 @@ func (h *handler) identify(r *request) error {
 	if h.tokens == nil {
 		// A page in a browser of this machine can reach the server by a name of its own.
 		if host := hostOf(r.Host); !Loopback(host) {
-			return problem(http.StatusForbidden, "forbidden", "Host: must be localhost or a loopback address, without tokens")
+			return broken(http.StatusForbidden, "forbidden", "Host", "must be localhost or a loopback address, without tokens")
 		}
-		r.client = h.anyone
-		return nil
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		token = ""
-	}
-	if r.client = h.tokens.find(r.Context(), strings.TrimSpace(token)); r.client == nil {
-		return problem(http.StatusUnauthorized, "unauthorized", "Authorization: must be Bearer and a known token")
+	if r.client = h.lookup(r.Context(), r); r.client == nil {
+		return unauthorized()
 	}
 	if !r.client.bucket.take(time.Now()) {
-		return problem(http.StatusTooManyRequests, "rate_limited",
-			fmt.Sprintf("client %s: must be at most %g requests a second", r.client.Name, r.client.Rate)).later(1)
+		return r.client.tooFast(r.client.bucket.after())
 	}
 	return nil
 }
@@ -187,8 +210,8 @@ func (r *request) name() error {
 		return r.nameBatch(parts[0])
 	}
 	if !found || len(parts) != 3 || parts[1] != "tasks" || parts[2] == "" {
-		return problem(http.StatusNotFound, "no_such_path",
-			"path: must be /v1/topics/TOPIC/tasks/ID, with a slash in ID as %2F")
+		return broken(http.StatusNotFound, "no_such_path", "path",
+			"must be /v1/topics/TOPIC/tasks/ID, with a slash in ID as %2F")
 	}
 	var err error
 	if r.topic, err = url.PathUnescape(parts[0]); err == nil {
@@ -198,7 +221,7 @@ func (r *request) name() error {
 		return badRequest("path", "must have valid escapes")
 	}
 	if r.verb = methods()[r.Method]; r.verb == "" {
-		p := problem(http.StatusMethodNotAllowed, "method", "method: must be GET, PUT, PATCH or DELETE")
+		p := broken(http.StatusMethodNotAllowed, "method", "method", "must be GET, PUT, PATCH or DELETE")
 		p.allow = "GET, PUT, PATCH, DELETE"
 		return p
 	}
@@ -217,7 +240,7 @@ const verbBatch = "batch"
 // nameBatch reads the topic of a batch.
 func (r *request) nameBatch(topic string) (err error) {
 	if r.Method != http.MethodPost {
-		p := problem(http.StatusMethodNotAllowed, "method", "method: must be POST, for a batch")
+		p := broken(http.StatusMethodNotAllowed, "method", "method", "must be POST, for a batch")
 		p.allow = "POST"
 		return p
 	}

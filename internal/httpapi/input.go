@@ -37,8 +37,8 @@ func traceHeaders() []string { return []string{"traceparent", "tracestate"} }
 func (r *request) task() (wanted producer.Request, err error) {
 	wanted = producer.Request{Topic: r.topic, ID: r.id, ContentType: r.Header.Get("Content-Type")}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return wanted, problem(http.StatusUnsupportedMediaType, "encoding",
-			"Content-Encoding: must not be given; the payload is delivered byte for byte")
+		return wanted, broken(http.StatusUnsupportedMediaType, "encoding", "Content-Encoding",
+			"must not be given; the payload is delivered byte for byte")
 	}
 	query, err := r.query()
 	if err != nil {

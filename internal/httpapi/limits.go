@@ -175,17 +175,30 @@ type bucket struct {
 
 func newBucket(rate float64) *bucket { return &bucket{rate: rate, level: max(rate, 1)} }
 
-// wait waits until the rate permits one more request, or until ctx ends.
-func (b *bucket) wait(ctx context.Context) {
-	for !b.take(time.Now()) {
-		timer := time.NewTimer(time.Duration(float64(time.Second) / b.rate))
+// wait waits until the rate permits one more request, or until ctx ends. If that would be after
+// end, it takes none, and returns at once after how long there may be room.
+func (b *bucket) wait(ctx context.Context, end time.Time) (after time.Duration) {
+	for now := time.Now(); !b.take(now); now = time.Now() {
+		if after = b.after(); now.Add(after).After(end) {
+			return after
+		}
+		timer := time.NewTimer(after)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return
+			return 0
 		}
 	}
+	return 0
+}
+
+// after returns how long after a request that it refused it has room for the next one. It is above
+// zero.
+func (b *bucket) after() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Duration(max(0, 1-b.level)/b.rate*float64(time.Second)) + 1
 }
 
 // take reports whether a request at now keeps the rate.

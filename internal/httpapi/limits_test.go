@@ -87,10 +87,10 @@ func TestAClientHasTwoBatches(t *testing.T) {
 	third(slowToken).want(t, "a batch above the rate", 429, "rate_limited")
 }
 
-// patience makes a server that doesn't wait long for lines.
-func patience(t *testing.T, pause, whole time.Duration) *door {
+// patience makes a server that doesn't wait long for lines; change may change its configuration.
+func patience(t *testing.T, pause, whole time.Duration, change func(*Config)) *door {
 	t.Helper()
-	d := open(t, nil)
+	d := open(t, change)
 	d.end()
 	var err error
 	d.server, err = New(d.server.cfg.withRegistry())
@@ -135,7 +135,7 @@ func TestASlowBatchEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := patience(t, c.pause, c.whole)
+			d := patience(t, c.pause, c.whole, nil)
 			body, lines := io.Pipe()
 			defer lines.Close()
 			go func() {
@@ -163,7 +163,7 @@ func TestASlowBatchEnds(t *testing.T) {
 // TestALineNowAndThenIsEnough: a batch goes on for longer than a line may take.
 func TestALineNowAndThenIsEnough(t *testing.T) {
 	t.Parallel()
-	d := patience(t, time.Hour, time.Second)
+	d := patience(t, time.Hour, time.Second, nil)
 	body, lines := io.Pipe()
 	answered := make(chan map[string]any)
 	ended := make(chan error, 1)

@@ -134,10 +134,15 @@ func denied(err error) bool {
 		func(word string) bool { return strings.HasPrefix(refusal.Error(), word) })
 }
 
-func badRequest(field, rule string) *Problem {
-	p := problem(http.StatusBadRequest, "bad_request", field+": "+rule)
+// broken returns the problem of a field that breaks a rule.
+func broken(status int, code, field, rule string) *Problem {
+	p := problem(status, code, field+": "+rule)
 	p.Field, p.Rule = field, rule
 	return p
+}
+
+func badRequest(field, rule string) *Problem {
+	return broken(http.StatusBadRequest, "bad_request", field, rule)
 }
 
 // sized adds the size that a value has, for a rule about a size.

@@ -33,9 +33,13 @@ const (
 	bodyTimeout   = 30 * time.Second
 	writeTimeout  = time.Minute
 	idleTimeout   = 2 * time.Minute
+	// memoryTimeout is how long a body waits for its share of the memory of all bodies.
+	memoryTimeout = 10 * time.Second
 	// maxHeaderBytes has room for a task's headers, its ID with each byte escaped, and
 	// what clients and proxies add.
 	maxHeaderBytes = task.MaxHeaderBytes + 32<<10
+	// maxStreams is the number of requests at a time on one connection of HTTP/2.
+	maxStreams = 100
 )
 
 // stopGrace is how long requests may take after Run's context ended.
@@ -112,6 +116,7 @@ func New(cfg Config) (*Server, error) {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}}
 	s.http.RegisterOnShutdown(h.stop)

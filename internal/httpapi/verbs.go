@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -111,7 +112,7 @@ func dueProblem(due time.Time, err error) error {
 }
 
 // body reads the payload. It waits for its share of the memory of all bodies; free gives
-// the share back.
+// the share back. The time for the answer begins after it.
 func (h *handler) body(w http.ResponseWriter, r *request) (payload []byte, free func(), err error) {
 	size := r.ContentLength
 	if size > int64(h.maxPayload) {
@@ -121,8 +122,9 @@ func (h *handler) body(w http.ResponseWriter, r *request) (payload []byte, free 
 	if size < 0 {
 		share = int64(h.maxPayload)
 	}
-	if err := h.bodies.Acquire(r.Context(), share); err != nil {
-		return nil, nil, problem(http.StatusServiceUnavailable, "busy", "the client left while other bodies arrived").later(1)
+	ctl := http.NewResponseController(w)
+	if err := h.reserve(r.Context(), ctl, share); err != nil {
+		return nil, nil, err
 	}
 	free = func() { h.bodies.Release(share) }
 	limited := http.MaxBytesReader(w, r.Body, int64(h.maxPayload))
@@ -135,6 +137,7 @@ func (h *handler) body(w http.ResponseWriter, r *request) (payload []byte, free 
 		payload, err = io.ReadAll(limited)
 	}
 	if err == nil {
+		_ = ctl.SetWriteDeadline(time.Now().Add(writeTimeout)) // the client hung up
 		return payload, free, nil
 	}
 	free()
@@ -148,6 +151,21 @@ func (h *handler) body(w http.ResponseWriter, r *request) (payload []byte, free 
 		err = badRequest("body", "must be complete").sized(fmt.Sprintf("%d bytes", len(payload)))
 	}
 	return nil, nil, err
+}
+
+// reserve takes a body's share of the memory of all bodies. If the body must wait for it, the time
+// to arrive begins after that.
+func (h *handler) reserve(ctx context.Context, ctl *http.ResponseController, share int64) error {
+	if h.bodies.TryAcquire(share) {
+		return nil
+	}
+	ctx, end := context.WithTimeout(ctx, h.room)
+	defer end()
+	if err := h.bodies.Acquire(ctx, share); err != nil {
+		return problem(http.StatusServiceUnavailable, "busy", "other bodies have the memory of all bodies").later(1)
+	}
+	_ = ctl.SetReadDeadline(time.Now().Add(bodyTimeout)) // the client hung up
+	return nil
 }
 
 func (h *handler) tooLarge(got string) error {

@@ -191,21 +191,37 @@ func TestRefusals(t *testing.T) {
 		"both conditions":       invalid("PUT /a?in=1h", "if_present", "If-Match: *", "If-None-Match: *"),
 		"a reserved header":     invalid("PUT /a?in=1h", "header key", "X-Duefleet-Header-X-Duefleet-Due: 1"),
 		"a large payload":       {"PUT /a?in=1h", strings.Repeat("x", 1001), nil, 413, "invalid", "payload"},
-		"compressed":            {"PUT /a?in=1h", "", []string{"Content-Encoding: gzip"}, 415, "encoding", ""},
-		"an unknown method":     {"POST /a?in=1h", "", nil, 405, "method", ""},
-		"a name of the server":  {"PUT /a?in=1h", "", []string{"Host: evil.example"}, 403, "forbidden", ""},
+		"compressed": {"PUT /a?in=1h", "", []string{"Content-Encoding: gzip"}, 415, "encoding",
+			"Content-Encoding"},
+		"an unknown method":    {"POST /a?in=1h", "", nil, 405, "method", "method"},
+		"a name of the server": {"PUT /a?in=1h", "", []string{"Host: evil.example"}, 403, "forbidden", "Host"},
 	} {
 		method, rest, _ := strings.Cut(r.request, " ")
 		a := d.do(method, path(rest[1:]), r.body, r.headers...)
 		a.want(t, name, r.status, r.code)
 		field, _ := a.body["field"].(string)
 		check.Equal(t, name+": field", field, r.field)
+		if rule, _ := a.body["rule"].(string); rule == "" {
+			t.Errorf("%s: no rule", name)
+		}
 		check.Equal(t, name+": done", a.body["done"], any("no"))
 	}
 	d.do("PUT", "/v1/topics/or%20ders/tasks/a?in=1h", "").want(t, "a bad topic", 422, "invalid")
 	d.do("PUT", "/v1/topics/nobody/tasks/a?in=1h", "").want(t, "an unknown topic", 404, "unknown_topic")
-	d.do("PUT", "/v1/topics/orders/a?in=1h", "").want(t, "another path", 404, "no_such_path")
-	a := d.send("PUT", path("a")+"?in=1h", struct{ *strings.Reader }{strings.NewReader(strings.Repeat("x", 2000))})
+	a := d.do("PUT", "/v1/topics/orders/a?in=1h", "")
+	a.want(t, "another path", 404, "no_such_path")
+	check.Equal(t, "field", a.body["field"], any("path"))
+	for headers, field := range map[string]string{
+		"Content-Type: text/plain":                                   "Content-Type",
+		"Content-Type: application/x-ndjson\nContent-Encoding: gzip": "Content-Encoding",
+	} {
+		a := d.do("POST", batchPath, "{}", strings.Split(headers, "\n")...)
+		check.Equal(t, headers, fmt.Sprint(a.status, " ", a.body["field"]), "415 "+field)
+	}
+	a = d.do("GET", batchPath, "")
+	check.Equal(t, "a list", fmt.Sprint(a.status, " ", a.body["field"], ": ", a.body["rule"]),
+		"405 method: must be POST, for a batch")
+	a = d.send("PUT", path("a")+"?in=1h", struct{ *strings.Reader }{strings.NewReader(strings.Repeat("x", 2000))})
 	a.want(t, "a large payload of unknown size", 413, "invalid")
 	check.Equal(t, "got", a.body["got"], any("more than 1000 bytes"))
 	if _, there := d.stored("a"); there {
