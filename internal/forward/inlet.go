@@ -58,6 +58,17 @@ func (c *Connection) Channel(ctx context.Context, prepare func(*amqp.Channel) er
 // RabbitMQ blocks it or stops blocking it. Call it before State or Channel.
 func (c *Connection) Changed() <-chan struct{} { return c.changed.Next() }
 
+// FrameMax returns the most bytes that a frame may have, as the connected broker said; 0 without a
+// connection.
+func (c *Connection) FrameMax() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return 0
+	}
+	return c.conn.limits().frame
+}
+
 // Prepare makes the inlet's exchanges, queues and bindings, or checks that they exist.
 func (in Inlet) Prepare(channel *amqp.Channel) error {
 	if in.Declare {

@@ -200,10 +200,16 @@ func (in *Intake) patience(b batch) time.Duration {
 	return in.cfg.pace.handOver
 }
 
-// waits records that messages wait because of an error.
-func (in *Intake) waits(ctx context.Context, err error, messages int) {
+// waits records that messages wait because of the error that fails got.
+func (in *Intake) waits(ctx context.Context, messages int) {
 	in.cfg.Count("intake")
+	in.trouble.Store(in.failing)
+	in.logs.retried.Log(ctx, "messages", messages, "error", in.Trouble())
+}
+
+// fails records why messages failed, and returns the error.
+func (in *Intake) fails(err error) error {
 	why := err.Error() + in.cfg.Advice(err.Error())
-	in.trouble.Store(&why)
-	in.logs.retried.Log(ctx, "messages", messages, "error", why)
+	in.failing = &why
+	return err
 }

@@ -82,6 +82,7 @@ type item struct {
 	removed bool                       // a cancel that isn't complete removed the task.
 	dueAt   int64                      // of the answer, in Unix ms; 0: none.
 	answer  *amqp.DeferredConfirmation // nil until an answer is published.
+	kept    bool                       // RabbitMQ has it in a queue for refused messages.
 	done    bool                       // only the ack is left.
 	rejects bool                       // its body was too large to read, so it is rejected, not acked.
 }
