@@ -91,7 +91,9 @@ func TestACancelWhoseReplyIsLostLeavesNoTask(t *testing.T) {
 	_, err := c.Schedule(f.t.Context(), request("a", In(time.Hour)))
 	check.OK(f.t, err)
 	p.loseReply()
-	is(t, c.Cancel(f.t.Context(), orders, "a"), task.ErrNotFound) // its first execution removed it
+	err = c.Cancel(f.t.Context(), orders, "a")
+	is(t, err, task.ErrNotFound)
+	is(t, err, ErrRepeated) // its first execution removed it
 	f.inPlace(nil)
 }
 

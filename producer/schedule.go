@@ -130,7 +130,8 @@ func (r *Request) checkConditions() error {
 //   - *task.RuleError: the input breaks a rule.
 //   - task.ErrUnknownTopic.
 //   - task.ErrExists: only with IfAbsent.
-//   - task.ErrNotFound: only with IfPresent.
+//   - task.ErrNotFound: only with IfPresent. If one of these two is ErrRepeated too, this call
+//     may have stored the task.
 //   - task.ErrRedisFull.
 //   - task.ErrReplicas: only with Config.MinReplicas. The due time is returned too, if the
 //     master stored the task.

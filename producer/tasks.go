@@ -8,9 +8,15 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
+
+// ErrRepeated comes with task.ErrNotFound and task.ErrExists: the call was sent to Redis again after
+// a lost reply. The first copy may have taken effect. A call for several tasks returns it for each
+// that has one of these errors.
+var ErrRepeated = router.ErrRepeated
 
 func checkName(topic, id string) error {
 	return cmp.Or(task.CheckTopic(topic), task.CheckID(id))
@@ -31,7 +37,8 @@ func named(topic, id string, err error) error {
 //
 // Errors:
 //   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.
-//     Or this call removed it, and sent the request again after a lost connection.
+//     Or this call removed it, and sent the request again after a lost reply. The error is then
+//     ErrRepeated too.
 //   - task.ErrReplicas: only with Config.MinReplicas. The error's text says whether the master
 //     has removed the task. Call again: task.ErrNotFound then says that it stays removed.
 //   - task.ErrUnavailable and task.ErrUncertain as from Schedule.
@@ -52,10 +59,12 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 // rest of the task stays. Attempts count from 1 again, and a parked task waits again.
 //
 // A call that returns task.ErrNotFound changes nothing: neither a retry nor a next step of a
-// consumer that has the task.
+// consumer that has the task. An exception is ErrRepeated.
 //
 // Errors:
 //   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.
+//     Or this call moved it, and sent the request again after a lost reply. In the meantime the
+//     task was delivered or cancelled. The error is then ErrRepeated too.
 //   - task.ErrUnavailable and task.ErrUncertain as from Schedule.
 //   - task.ErrReplicas: only with Config.MinReplicas. The due time is returned too, if the
 //     master stored it.

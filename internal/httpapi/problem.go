@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -107,6 +108,9 @@ func problemOf(err error) *Problem {
 		if errors.Is(err, kind.err) {
 			p = problem(kind.status, kind.code, kind.err.Error())
 			p.Done, p.cause = kind.done, err
+			if errors.Is(err, producer.ErrRepeated) {
+				p.Done, p.Detail = Maybe, p.Detail+"; "+producer.ErrRepeated.Error()
+			}
 			if kind.after > 0 {
 				p = p.later(kind.after)
 			}

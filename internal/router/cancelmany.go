@@ -20,14 +20,10 @@ const (
 	cancelBytes = 16 << 20
 )
 
-// ErrRemoved comes with another error, such as task.ErrReplicas: a task of the ID was removed, and
-// the cancel isn't complete. A repeat that returns task.ErrNotFound completes it.
-var ErrRemoved = errors.New("the task was removed")
-
-// Cancel removes a task in any state, or returns task.ErrNotFound. It deletes from the
-// old shard, then from the new one, which notes the ID. A consumer may have an older version
-// of the task, in a handler or in its queue. So Cancel leaves it a note, and also removes
-// what the consumer stored before it could see the note.
+// Cancel removes a task in any state, or returns task.ErrNotFound, perhaps with ErrRepeated.
+// It deletes from the old shard, then from the new one, which notes the ID. A consumer may
+// have an older version of the task, in a handler or in its queue. So Cancel leaves it a note,
+// and also removes what the consumer stored before it could see the note.
 func (r *Router) Cancel(ctx context.Context, id string) error {
 	return r.cancel(ctx, []string{id}, 1, "")[0]
 }
@@ -99,6 +95,8 @@ func (r *Router) cancel(ctx context.Context, ids []string, perScript int, group 
 	errs := make([]error, len(ids))
 	for i, t := range c.tasks {
 		switch {
+		case t.err == nil && !t.found && probation.CarriedOut(): // an earlier copy may have found it
+			errs[i] = repeated(task.ErrNotFound)
 		case t.err == nil && !t.found:
 			errs[i] = task.ErrNotFound
 		case t.begun:

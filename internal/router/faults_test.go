@@ -279,6 +279,9 @@ func (row *faultRow) String() string {
 			result = known.Error()
 		}
 	}
+	if errors.Is(row.result, ErrRepeated) {
+		result += ", sent again"
+	}
 	if row.result != nil && result == "ok" {
 		result, _, _ = strings.Cut(row.result.Error(), "\n") // the first of several
 	}

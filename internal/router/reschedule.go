@@ -25,9 +25,9 @@ type Move struct {
 }
 
 // Reschedule gives a stored task a new due time and returns it in ms, also with
-// task.ErrReplicas. If there is no task it returns task.ErrNotFound. It fences and reads
-// at the old shard, reschedules in the new one, and deletes from the old one. The new
-// shard takes what was read if it never had the task.
+// task.ErrReplicas. If there is no task it returns task.ErrNotFound, perhaps with
+// ErrRepeated. It fences and reads at the old shard, reschedules in the new one, and deletes
+// from the old one. The new shard takes what was read if it never had the task.
 //
 // If there is no task, nothing changes, although a consumer may have it.
 func (r *Router) Reschedule(ctx context.Context, id string, when task.When) (due int64, err error) {
@@ -68,6 +68,7 @@ type rescheduling struct {
 	moves   []shard.Move
 	results []Scheduled
 	sent    []bool // a script had the move, which may have been carried out
+	lost    bool   // a reply to their scripts was lost
 }
 
 func (r *Router) reschedule(ctx context.Context, moves []Move) []Scheduled {
@@ -94,6 +95,9 @@ func (r *Router) move(ctx context.Context, moves []shard.Move) []Scheduled {
 			judge = probation.Judge
 		}
 		s.results[i].Err = judge(s.results[i].Err)
+		if s.sent[i] && s.lost {
+			s.results[i].Err = repeated(s.results[i].Err)
+		}
 	}
 	return s.results
 }
@@ -126,7 +130,7 @@ func (s *rescheduling) attempt(ctx context.Context, p shard.Placement, todo []in
 		moves[n] = s.moves[i]
 	}
 	var there []int // moves whose old copies must go
-	for n, r := range s.router.topic.Reschedule(ctx, p, deadline, moves) {
+	for n, r := range s.send(ctx, p, deadline, moves) {
 		i := ready[n]
 		s.sent[i] = s.sent[i] || !r.Unsent
 		if outdated(r.Err) {
@@ -142,6 +146,18 @@ func (s *rescheduling) attempt(ctx context.Context, p shard.Placement, todo []in
 	}
 	s.closeOld(ctx, p, there)
 	return again, refusal
+}
+
+// send sends the scripts of moves, and notes whether a reply was lost.
+func (s *rescheduling) send(ctx context.Context, p shard.Placement, deadline int64,
+	moves []shard.Move) []shard.MoveResult {
+	sending, probation := luascript.OnProbation(ctx) // ctx's doesn't tell a lost reply from another step
+	results := s.router.topic.Reschedule(sending, p, deadline, moves)
+	if probation.CarriedOut() {
+		s.lost = true
+		luascript.CarriedOut(ctx)
+	}
+	return results
 }
 
 // readOld shows the placement to the old shards of moves and reads their tasks there. It

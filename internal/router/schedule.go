@@ -23,7 +23,8 @@ type Scheduled struct {
 	// Due in ms by Redis's clock. It is 0 with an error other than task.ErrReplicas.
 	Due int64
 	// Err is task.ErrExists for an entry with IfAbsent, task.ErrNotFound for one with
-	// IfPresent, task.ErrReplicas, task.ErrUncertain, task.ErrUnavailable, or Redis's.
+	// IfPresent, task.ErrReplicas, task.ErrUncertain, task.ErrUnavailable, or Redis's. The first
+	// two may come with ErrRepeated.
 	Err error
 }
 
@@ -50,10 +51,14 @@ func (r *Router) schedule(ctx context.Context, entries []shard.Entry, wanted fun
 		}
 	}
 	s.fail(s.todo, t.err)
+	lost := probation.CarriedOut()
 	for i := range s.results {
 		s.results[i].Err = probation.Judge(s.results[i].Err)
+		if lost {
+			s.results[i].Err = repeated(s.results[i].Err)
+		}
 	}
-	s.leave(ctx, probation.CarriedOut())
+	s.leave(ctx, lost)
 	return s.results
 }
 

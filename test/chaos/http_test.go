@@ -14,18 +14,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// TestHTTP: the load goes through producer serve. The server is killed in the middle of batches, and
-// each is sent again. Then Redis is killed, stopped and full, and M changes. Each answer says whether
-// the task is stored, and the ledger agrees.
+// TestHTTP: the load goes through producer serve. The server is killed in the middle of batches and
+// PUTs, and each is sent again. Then Redis is killed, stopped and full, and M changes. Each answer
+// says whether the task is stored or removed, and the ledger agrees.
 func TestHTTP(t *testing.T) {
 	r := newHarness(t, options{})
 	c := r.beginHTTP()
@@ -66,12 +66,15 @@ func TestHTTP(t *testing.T) {
 // each answer says. A batch without all its answers is sent again.
 type httpClient struct {
 	r             *harness
+	client        http.Client
 	listen, admin string
 
 	mu      sync.Mutex
 	server  *exec.Cmd
 	again   int            // batches that were sent again
-	answers map[string]int // by code of an error; "" without one
+	puts    int            // orders that were sent alone
+	retried int            // of these, again
+	answers map[string]int // by code and done of an error; "" without one
 }
 
 // httpAnswer is an answer, or one line of a batch's.
@@ -86,7 +89,9 @@ type httpAnswer struct {
 // beginHTTP starts producer serve and a load that goes through it. It returns once tasks arrive.
 func (r *harness) beginHTTP() *httpClient {
 	r.t.Helper()
-	c := &httpClient{r: r, answers: map[string]int{}}
+	c := &httpClient{r: r, answers: map[string]int{},
+		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: loadBatch}}}
+	r.t.Cleanup(c.client.CloseIdleConnections)
 	for _, address := range []*string{&c.listen, &c.admin} {
 		free, err := fleet.FreeAddress(r.t.Context())
 		check.OK(r.t, err)
@@ -113,7 +118,7 @@ func (c *httpClient) start() {
 	c.server = server
 	c.mu.Unlock()
 	c.r.await("the server to be ready", func() bool {
-		status, _, err := c.request(c.r.t.Context(), http.MethodGet, "http://"+c.admin+"/readyz", "", nil)
+		status, _, err := c.request(c.r.t.Context(), http.MethodGet, "http://"+c.admin+"/readyz", nil, nil)
 		return err == nil && status == http.StatusOK
 	})
 }
@@ -127,13 +132,14 @@ func (c *httpClient) kill() {
 }
 
 // request sends a request. It returns what came of the body, with an error if that isn't all.
-func (c *httpClient) request(ctx context.Context, method, url, kind string, body []byte) (int, []byte, error) {
+func (c *httpClient) request(ctx context.Context, method, url string, header http.Header,
+	body []byte) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
-	req.Header.Set("Content-Type", kind)
-	resp, err := http.DefaultClient.Do(req)
+	req.Header = header
+	resp, err := c.client.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -144,8 +150,70 @@ func (c *httpClient) request(ctx context.Context, method, url, kind string, body
 
 func (c *httpClient) tasks() string { return "http://" + c.listen + "/v1/topics/orders/tasks" }
 
-// Schedule sends a batch, until each line has an answer or ctx ends.
+// Schedule sends every tenth order alone, half of these with If-None-Match, and the others as one batch.
 func (c *httpClient) Schedule(ctx context.Context, orders ...fleet.Order) error {
+	var together []fleet.Order
+	var alone sync.WaitGroup
+	errs := make([]error, len(orders)+1)
+	for i, o := range orders {
+		if i%10 == 9 {
+			alone.Go(func() { errs[i] = c.put(ctx, o, i%20 == 9) })
+		} else {
+			together = append(together, o)
+		}
+	}
+	errs[len(orders)] = c.batches(ctx, together)
+	alone.Wait()
+	return errors.Join(errs...)
+}
+
+// put sends an order alone, until it has an answer or ctx ends.
+func (c *httpClient) put(ctx context.Context, o fleet.Order, absent bool) error {
+	for tries := 0; ; tries++ {
+		c.mu.Lock()
+		c.puts++
+		c.retried += min(tries, 1)
+		c.mu.Unlock()
+		answered, err := c.putOnce(ctx, o, absent, tries > 0)
+		if answered || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(loadBeat):
+		}
+	}
+}
+
+// putOnce sends an order alone once, and enters its answer. The condition fails only if an earlier
+// try, which got no answer, stored the task. Its entry is in the ledger.
+func (c *httpClient) putOnce(ctx context.Context, o fleet.Order, absent, tried bool) (answered bool, err error) {
+	header := http.Header{}
+	if absent {
+		header.Set("If-None-Match", "*")
+	}
+	url := c.tasks() + "/" + o.ID + "?at=" + strconv.FormatInt(o.Due.UnixMilli(), 10)
+	status, body, err := c.request(ctx, http.MethodPut, url, header, o.Payload)
+	a := httpAnswer{Status: status}
+	if err == nil {
+		err = json.Unmarshal(body, &a)
+	}
+	if err != nil {
+		c.r.recorder.Ledger.MaybeScheduled(fleet.Key{Topic: o.Topic, ID: o.ID}, o.Due, o.Payload)
+		return false, err
+	}
+	if err = c.enter(a, o); a.Code != "exists" {
+		return true, err
+	}
+	if !tried && a.Done == "no" {
+		c.r.t.Errorf("PUT %s: a task is stored, which no earlier try may have stored", o.ID)
+	}
+	return true, nil
+}
+
+// batches sends a batch, until each line has an answer or ctx ends.
+func (c *httpClient) batches(ctx context.Context, orders []fleet.Order) error {
 	for {
 		answered, err := c.batch(ctx, orders)
 		var left []fleet.Order
@@ -179,7 +247,8 @@ func (c *httpClient) batch(ctx context.Context, orders []fleet.Order) (answered 
 		lines.Write(append(line, '\n'))
 	}
 	answered = make([]bool, len(orders))
-	status, body, err := c.request(ctx, http.MethodPost, c.tasks(), "application/x-ndjson", lines.Bytes())
+	status, body, err := c.request(ctx, http.MethodPost, c.tasks(),
+		http.Header{"Content-Type": {"application/x-ndjson"}}, lines.Bytes())
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("a batch got %d: %s", status, body)
 		var a httpAnswer
@@ -209,7 +278,7 @@ func (c *httpClient) batch(ctx context.Context, orders []fleet.Order) (answered 
 // enter enters the answer to a schedule.
 func (c *httpClient) enter(a httpAnswer, o fleet.Order) error {
 	ledger, k := c.r.recorder.Ledger, fleet.Key{Topic: o.Topic, ID: o.ID}
-	switch c.count(a.Code); {
+	switch c.count(a); {
 	case a.Status < http.StatusMultipleChoices:
 		if a.Due > o.Due.UnixMilli() { // an earlier try may have taken effect
 			ledger.MaybeScheduled(k, o.Due, o.Payload)
@@ -222,13 +291,14 @@ func (c *httpClient) enter(a httpAnswer, o fleet.Order) error {
 	return fmt.Errorf("%s: %d %s", o.ID, a.Status, a.Code)
 }
 
-func (c *httpClient) count(code string) {
+func (c *httpClient) count(a httpAnswer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answers[code]++
+	c.answers[strings.TrimSpace(a.Code+" "+a.Done)]++
 }
 
-// Cancel sends a DELETE.
+// Cancel sends a DELETE. It never returns task.ErrNotFound: after 404, done says whether an earlier
+// copy of the request may have removed the task.
 func (c *httpClient) Cancel(ctx context.Context, k fleet.Key) error {
 	done, _, err := c.single(ctx, http.MethodDelete, k, "")
 	switch ledger := c.r.recorder.Ledger; {
@@ -255,7 +325,7 @@ func (c *httpClient) Reschedule(ctx context.Context, k fleet.Key, due time.Time)
 // single sends a request about one task. done is "" if no answer came.
 func (c *httpClient) single(ctx context.Context, method string, k fleet.Key, query string) (done string, due time.Time,
 	err error) {
-	status, body, err := c.request(ctx, method, c.tasks()+"/"+k.ID+query, "", nil)
+	status, body, err := c.request(ctx, method, c.tasks()+"/"+k.ID+query, nil, nil)
 	if err != nil {
 		return "", due, err
 	}
@@ -263,11 +333,8 @@ func (c *httpClient) single(ctx context.Context, method string, k fleet.Key, que
 	if err := json.Unmarshal(body, &a); err != nil {
 		return "", due, fmt.Errorf("%s %s got %d: %q", method, k.ID, status, body)
 	}
-	switch c.count(a.Code); {
-	case status < http.StatusMultipleChoices:
+	if c.count(a); status < http.StatusMultipleChoices {
 		return "", time.UnixMilli(a.Due), nil
-	case a.Code == "not_found":
-		return a.Done, due, task.ErrNotFound
 	}
 	return a.Done, due, fmt.Errorf("%s %s: %d %s", method, k.ID, status, a.Code)
 }
@@ -277,13 +344,14 @@ func (c *httpClient) judge() {
 	c.r.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.r.t.Logf("%d batches were sent again; answers by code: %v", c.again, c.answers)
-	for _, code := range []string{"", "unavailable", "uncertain", "redis_full"} {
+	c.r.t.Logf("%d batches were sent again, and %d of %d single PUTs; answers by code and done: %v", c.again, c.retried,
+		c.puts, c.answers)
+	for _, code := range []string{"", "unavailable no", "uncertain maybe", "redis_full no"} {
 		if c.answers[code] == 0 {
 			c.r.t.Errorf("no answer has the code %q", code)
 		}
 	}
-	if c.again == 0 {
-		c.r.t.Error("no batch was sent again")
+	if c.again == 0 || c.retried == 0 {
+		c.r.t.Error("no batch was sent again, or no single PUT")
 	}
 }

@@ -39,7 +39,8 @@ type load struct {
 	later  time.Duration // until tasks are due that are cancelled or rescheduled
 }
 
-// calls are the calls that a load makes. They enter their outcomes into the ledger.
+// calls are the calls that a load makes. They enter their outcomes into the ledger, except for a
+// Cancel that returns task.ErrNotFound.
 type calls interface {
 	Schedule(ctx context.Context, orders ...fleet.Order) error
 	Cancel(ctx context.Context, k fleet.Key) error
