@@ -60,7 +60,8 @@ type Settings struct {
 	DeadLetters bool
 	// Prepare declares or checks the exchanges and queues on a new channel.
 	Prepare func(*amqp.Channel) error
-	// Bind binds Queue to the intake's exchange again; nil if others make the binding.
+	// Bind binds Queue to the intake's exchange again, and the queue for refused messages to
+	// Refused; nil if others make the bindings.
 	Bind func(*amqp.Channel) error
 }
 

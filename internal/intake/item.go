@@ -76,6 +76,7 @@ type item struct {
 
 	refusal *refusal
 	code    string                     // "" until it is carried out.
+	maybe   bool                       // code is of a repeat; an earlier copy may have taken effect.
 	short   bool                       // the last answer: too few replicas have it.
 	unknown bool                       // it may be carried out, and has no code.
 	stored  int64                      // due time that the master has, in Unix ms; 0: none.

@@ -214,9 +214,14 @@ type reply struct {
 	Code string `json:"code"`
 	// Due is the task's due time in Unix ms, after a schedule or a move.
 	Due int64 `json:"due,omitempty"`
+	// Done is maybe if Code is not_found or exists, and a copy whose reply was lost may have taken
+	// effect.
+	Done string `json:"done,omitempty"`
 	// Reason says why the message was refused.
 	Reason string `json:"reason,omitempty"`
 }
+
+const doneMaybe = "maybe"
 
 // answer sends answers, except those that an earlier call sent and RabbitMQ confirmed. Those
 // that no queue gets are dropped. It waits for no confirms: a client may name a queue that
@@ -230,6 +235,9 @@ func (o *outbox) answer(ctx context.Context, wanted batch) error {
 			continue
 		}
 		r := reply{Code: it.code, Due: it.dueAt}
+		if it.maybe {
+			r.Done = doneMaybe
+		}
 		if it.refusal != nil {
 			r.Reason = it.refusal.why.Error()
 		}

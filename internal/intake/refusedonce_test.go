@@ -18,7 +18,8 @@ func (h *harness) oneBatch(bad []amqp.Publishing, keys ...string) (tried func() 
 	h.inlet.Declare = false // or each session would repair what the test made
 	h.pace.unacked = 100
 	arrived := make(chan struct{})
-	var tries atomic.Int32
+	var tries, received atomic.Int32
+	h.pace.arrived = func() { received.Add(1) }
 	h.pace.stored = func() {
 		<-arrived
 		tries.Add(1)
@@ -30,7 +31,7 @@ func (h *harness) oneBatch(bad []amqp.Publishing, keys ...string) (tried func() 
 		check.OK(h.t, h.client.PublishWithContext(h.t.Context(), exchange, keys[i%len(keys)], true, false, p))
 		h.published++
 	}
-	check.Until(h.t, "the others to be one batch", func() bool { return h.count("duefleet_intake_unacked") == 1+len(bad) })
+	check.Until(h.t, "the others to be one batch", func() bool { return int(received.Load()) == 1+len(bad) })
 	close(arrived)
 	return func() int { return int(tries.Load()) }
 }
