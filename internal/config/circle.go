@@ -9,29 +9,54 @@ import (
 // circle is a way of tasks from topic to topic, which ends where it begins.
 type circle []circleStep
 
-type circleStep struct{ topic, exchange string }
+// circleStep is a topic and where it delivers to. With an empty exchange that is a queue.
+type circleStep struct{ topic, exchange, queue string }
 
 func (c circle) String() string {
 	steps := make([]string, len(c))
 	for i, s := range c {
 		next := c[(i+1)%len(c)].topic
-		steps[i] = fmt.Sprintf("%s delivers to exchange %s, the intake of %s", s.topic, show(s.exchange), next)
+		to := "exchange " + show(s.exchange)
+		if s.exchange == "" {
+			to = "queue " + show(s.queue)
+		}
+		steps[i] = fmt.Sprintf("%s delivers to %s, the intake of %s", s.topic, to, next)
 	}
 	return "tasks would go round in a circle: " + strings.Join(steps, "; ")
+}
+
+// key returns the setting of the first topic's intake through which the circle closes.
+func (c circle) key() string {
+	if c[len(c)-1].exchange == "" {
+		return "intake.queue"
+	}
+	return "intake.exchange"
+}
+
+// ways has the topics with an intake, by its exchange and by its queue.
+type ways struct{ exchanges, queues map[string][]string }
+
+// from returns the topics that take in what a topic delivers. Its own exchange is left out: the
+// topic's document alone refuses that.
+func (w ways) from(name string, t Topic) []string {
+	if t.Exchange == "" { // AMQP's default exchange
+		return w.queues[t.RoutingKey]
+	}
+	return slices.DeleteFunc(slices.Clone(w.exchanges[t.Exchange]), func(next string) bool { return next == name })
 }
 
 // circles looks for a circle with a topic in it.
 type circles struct {
 	topics map[string]Topic
-	at     map[string][]string // exchanges: the topics that take in from there
+	ways   ways
 	goal   string
 	seen   map[string]bool
 }
 
 // findCircle returns a circle with a topic, from its first topic by name on; nil if the topic
 // is in none.
-func findCircle(topics map[string]Topic, at map[string][]string, name string) circle {
-	way := circles{topics, at, name, map[string]bool{}}.follow(name, nil)
+func findCircle(topics map[string]Topic, ways ways, name string) circle {
+	way := circles{topics, ways, name, map[string]bool{}}.follow(name, nil)
 	if way == nil {
 		return nil
 	}
@@ -44,12 +69,9 @@ func findCircle(topics map[string]Topic, at map[string][]string, name string) ci
 // if there is none.
 func (c circles) follow(topic string, way circle) circle {
 	c.seen[topic] = true
-	exchange := c.topics[topic].Exchange
-	way = append(way, circleStep{topic, exchange})
-	for _, next := range c.at[exchange] {
-		if next == topic { // its own document refuses that
-			continue
-		}
+	t := c.topics[topic]
+	way = append(way, circleStep{topic, t.Exchange, t.RoutingKey})
+	for _, next := range c.ways.from(topic, t) {
 		if next == c.goal {
 			return slices.Clone(way)
 		}

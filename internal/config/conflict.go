@@ -20,7 +20,7 @@ type Conflict struct {
 func (c Conflict) Error() string { return c.Problem }
 
 // Conflicts returns what is wrong with topics together. Tasks would go round in a circle if
-// each topic delivers to the exchange of the next one's intake. An intake's queue, and its
+// each topic delivers to the exchange or the queue of the next one's intake. An intake's queue, and its
 // queue for refused messages, belong to one topic alone.
 //
 // With names it returns only conflicts in which one of these topics takes part.
@@ -30,24 +30,25 @@ func Conflicts(topics map[string]Topic, names ...string) (found []Conflict) {
 }
 
 func circleConflicts(topics map[string]Topic, about func(topic string) bool) (found []Conflict) {
-	at := map[string][]string{}
+	to := ways{map[string][]string{}, map[string][]string{}}
 	takers := slices.Sorted(maps.Keys(topics))
 	takers = slices.DeleteFunc(takers, func(name string) bool { return !topics[name].TakesIn() })
 	for _, name := range takers {
-		exchange := topics[name].Intake.Exchange
-		at[exchange] = append(at[exchange], name)
+		in := topics[name].Intake
+		to.exchanges[in.Exchange] = append(to.exchanges[in.Exchange], name)
+		to.queues[in.Queue] = append(to.queues[in.Queue], name)
 	}
 	known := map[string]bool{} // topics in a circle that was found
 	for _, name := range takers {
 		if known[name] || !about(name) {
 			continue
 		}
-		way := findCircle(topics, at, name)
+		way := findCircle(topics, to, name)
 		for _, step := range way {
 			known[step.topic] = true
 		}
 		if way != nil {
-			found = append(found, Conflict{way[0].topic, "intake.exchange", way.String()})
+			found = append(found, Conflict{way[0].topic, way.key(), way.String()})
 		}
 	}
 	return found

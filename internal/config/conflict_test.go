@@ -49,6 +49,17 @@ func TestTopicsInACircleAreRefused(t *testing.T) {
 		"{a: {exchange: x, intake: {exchange: z}}, b: {exchange: y, intake: {exchange: x}}, c: {exchange: z}}":      "",
 		"{a: {exchange: y, intake: {exchange: x}}, b: {exchange: y, intake: {exchange: x}}, c: {exchange: ''}}":     "",
 		"{b: {exchange: x, intake: {exchange: y}}, c: {exchange: y, intake: {exchange: ''}}, d: {exchange: other}}": "",
+		"{b: {exchange: '', routing_key: q, intake: {exchange: y, queue: q}}}": "b.intake.queue: tasks would go round in a " +
+			"circle: b delivers to queue q, the intake of b",
+		"{b: {exchange: '', routing_key: q, intake: {exchange: y}}, c: {exchange: y, intake: {exchange: x, queue: q}}}": "" +
+			"b.intake.exchange: tasks would go round in a circle: b delivers to queue q, the intake of c; " +
+			"c delivers to exchange y, the intake of b",
+		"{b: {exchange: x, intake: {exchange: y, queue: q}}, c: {exchange: '', routing_key: q, intake: {exchange: x}}}": "" +
+			"b.intake.queue: tasks would go round in a circle: b delivers to exchange x, the intake of c; " +
+			"c delivers to queue q, the intake of b",
+		"{b: {exchange: '', routing_key: q}, c: {exchange: y, intake: {exchange: x, queue: q}}}": "",
+		"{b: {exchange: '', routing_key: due, intake: {exchange: y, queue: q}}}":                 "",
+		"{b: {exchange: x, routing_key: q, intake: {exchange: y, queue: q}}, c: {exchange: y}}":  "",
 	} {
 		readsAs(t, topics, want)
 	}

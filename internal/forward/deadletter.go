@@ -34,8 +34,13 @@ func (d *Declare) declareDeadLetter(channel *amqp.Channel) error {
 	if _, err := channel.QueueDeclare(d.DeadLetter, true, false, false, false, d.typeArgument()); err != nil {
 		return fmt.Errorf("declare dead-letter queue %q: %w", d.DeadLetter, amqpconn.Brief(err))
 	}
-	if err := channel.QueueBind(d.DeadLetter, "", d.DeadLetter, false, nil); err != nil {
-		return fmt.Errorf("bind dead-letter queue %q: %w", d.DeadLetter, amqpconn.Brief(err))
+	return bindDeadLetter(channel, d.DeadLetter)
+}
+
+// bindDeadLetter binds a queue to the dead-letter exchange of the same name.
+func bindDeadLetter(channel *amqp.Channel, name string) error {
+	if err := channel.QueueBind(name, "", name, false, nil); err != nil {
+		return fmt.Errorf("bind dead-letter queue %q: %w", name, amqpconn.Brief(err))
 	}
 	return nil
 }

@@ -58,6 +58,17 @@ func (c *Connection) Channel(ctx context.Context, prepare func(*amqp.Channel) er
 // RabbitMQ blocks it or stops blocking it. Call it before State or Channel.
 func (c *Connection) Changed() <-chan struct{} { return c.changed.Next() }
 
+// FrameMax returns the most bytes that a frame may have, as the connected broker said; 0 without a
+// connection.
+func (c *Connection) FrameMax() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return 0
+	}
+	return c.conn.limits().frame
+}
+
 // Prepare makes the inlet's exchanges, queues and bindings, or checks that they exist.
 func (in Inlet) Prepare(channel *amqp.Channel) error {
 	if in.Declare {
@@ -91,11 +102,19 @@ func (in Inlet) declare(channel *amqp.Channel) error {
 	if err := channel.ExchangeDeclare(in.Exchange, in.Type, true, false, false, false, nil); err != nil {
 		return fmt.Errorf("declare exchange %q: %w%s", in.Exchange, amqpconn.Brief(err), in.typeAdvice(err))
 	}
-	return in.Bind(channel)
+	return in.bindQueue(channel)
 }
 
-// Bind binds the queue to the exchange. A binding that exists is no error.
+// Bind binds the queue to the exchange, and the queue for refused messages to its own. A
+// binding that exists is no error.
 func (in Inlet) Bind(channel *amqp.Channel) error {
+	if err := bindDeadLetter(channel, in.Refused); err != nil {
+		return err
+	}
+	return in.bindQueue(channel)
+}
+
+func (in Inlet) bindQueue(channel *amqp.Channel) error {
 	key, match := in.everything()
 	if err := channel.QueueBind(in.Queue, key, in.Exchange, false, match); err != nil {
 		return fmt.Errorf("bind queue %q to exchange %q: %w", in.Queue, in.Exchange, amqpconn.Brief(err))

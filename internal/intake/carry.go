@@ -164,16 +164,18 @@ func (s *session) move(ctx context.Context, todo batch) error {
 	return failed
 }
 
-// outcome takes Redis's answer. It returns an error after which the message is tried again. With
+// outcome takes Redis's answer. It returns an error after which the message is tried again. A
+// repeat that finds no task, or another one, doesn't say what the lost copy did. With
 // task.ErrReplicas the master has carried it out. A repeat then asks for the same due time. If
 // it no longer finds the task, that was delivered, changed or cancelled in the meantime.
 func (it *item) outcome(dueAt int64, err error) error {
 	missed := errors.Is(err, task.ErrExists) || errors.Is(err, task.ErrNotFound)
+	it.maybe = missed && (it.unknown || errors.Is(err, router.ErrRepeated))
 	switch {
 	case err == nil:
 		it.code, it.dueAt = codeOK, dueAt
 	case missed && (it.stored > 0 || it.removed):
-		it.code, it.dueAt = codeOK, it.stored
+		it.code, it.dueAt, it.maybe = codeOK, it.stored, false
 	case errors.Is(err, task.ErrExists):
 		it.code = codeExists
 	case errors.Is(err, task.ErrNotFound):
@@ -200,10 +202,16 @@ func (in *Intake) patience(b batch) time.Duration {
 	return in.cfg.pace.handOver
 }
 
-// waits records that messages wait because of an error.
-func (in *Intake) waits(ctx context.Context, err error, messages int) {
+// waits records that messages wait because of the error that fails got.
+func (in *Intake) waits(ctx context.Context, messages int) {
 	in.cfg.Count("intake")
+	in.trouble.Store(in.failing)
+	in.logs.retried.Log(ctx, "messages", messages, "error", in.Trouble())
+}
+
+// fails records why messages failed, and returns the error.
+func (in *Intake) fails(err error) error {
 	why := err.Error() + in.cfg.Advice(err.Error())
-	in.trouble.Store(&why)
-	in.logs.retried.Log(ctx, "messages", messages, "error", why)
+	in.failing = &why
+	return err
 }

@@ -32,7 +32,7 @@ func (h *harness) refuse(n int, wait time.Duration) (ids []string, err error) {
 func TestAnOperatorSetsTheFirstMessagesAside(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.pace.handOver = time.Millisecond
+	h.pace.handOver, h.pace.quiet = time.Millisecond, 100*time.Millisecond
 	broken := fmt.Sprintf("%s:task:{orders:%d}", h.redis.Prefix, h.placement.New("stuck"))
 	check.OK(t, h.redis.Client.Set(t.Context(), broken, "no hash", 0).Err())
 	h.publish(newMessage("stuck", HeaderIn, "1h"))

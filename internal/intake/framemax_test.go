@@ -15,12 +15,15 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// frameMax is above the scanner's.
-const frameMax = 256 << 10
+const (
+	// wideFrame is above the scanner's frame_max, and narrowFrame below.
+	wideFrame   = 256 << 10
+	narrowFrame = 64 << 10
+)
 
-// wideFrames starts a RabbitMQ that takes larger frames than scanners do. It returns its URL and a
-// channel of a publisher with such frames.
-func wideFrames(t *testing.T) (url string, publisher *amqp.Channel) {
+// framesOf starts a RabbitMQ with a frame_max. It returns its URL and a channel of a publisher with
+// such frames.
+func framesOf(t *testing.T, frameMax int) (url string, publisher *amqp.Channel) {
 	t.Helper()
 	servertest.Need(t, "rabbitmq-server")
 	node, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir(),
@@ -41,7 +44,7 @@ func wideFrames(t *testing.T) (url string, publisher *amqp.Channel) {
 // it are taken in.
 func TestHeadersLargerThanTheScannersFrames(t *testing.T) {
 	t.Parallel()
-	url, publisher := wideFrames(t)
+	url, publisher := framesOf(t, wideFrame)
 	h := newHarnessAt(t, fixture.New(t), url)
 	h.client = publisher
 	h.start()
@@ -68,5 +71,33 @@ func TestHeadersLargerThanTheScannersFrames(t *testing.T) {
 	}
 	if strings.Contains(h.log.String(), "intake stands still") {
 		t.Errorf("the intake was interrupted:\n%s", h.log)
+	}
+}
+
+// TestReasonsThatDoNotFitIntoAFrame: the headers of refused messages nearly fill the frames of
+// RabbitMQ, which ends a connection with a larger frame. They are left out, and the reason isn't.
+// Smaller ones are kept.
+func TestReasonsThatDoNotFitIntoAFrame(t *testing.T) {
+	t.Parallel()
+	url, publisher := framesOf(t, narrowFrame)
+	h := newHarnessAt(t, fixture.New(t), url)
+	h.client = publisher
+	end := h.start()
+	for id, left := range map[string]int{"large": 200, "small": 3 << 10} {
+		h.publish(newMessage(id, HeaderVerb, "none", "more", strings.Repeat("x", narrowFrame-left)))
+		d := h.taken(refused)
+		kept, said := d.Headers["more"] != nil, d.Headers[HeaderLeftOut]
+		if d.MessageId != id || d.Headers[HeaderRefusedClass] != refusedVerb || d.Headers[HeaderRefused] == nil ||
+			kept != (id == "small") || kept != (said == nil) {
+			t.Errorf("%q is refused with class %v; its header is kept: %v; %v", d.MessageId,
+				d.Headers[HeaderRefusedClass], kept, said)
+		}
+	}
+	end()
+	h.publish(newMessage("stuck", HeaderIn, "1h", "more", strings.Repeat("x", narrowFrame-200)))
+	_, err := h.refuse(1, check.Hang)
+	check.OK(t, err)
+	if d := h.taken(refused); d.MessageId != "stuck" || d.Headers["more"] != nil || d.Headers[HeaderLeftOut] == nil {
+		t.Errorf("%q is refused with %d headers", d.MessageId, len(d.Headers))
 	}
 }

@@ -33,12 +33,24 @@ func asks(header string) bool {
 		slices.Contains(ruleHeaders(), header)
 }
 
-// checkNames returns an error for a header that begins with task.ReservedHeaderPrefix, in any
-// case of letters, and that duefleet doesn't know. A misspelt due time would mean at once.
+// plain returns a header's name in lower case, with hyphens in place of underscores.
+func plain(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+
+// misspelt reports whether a header's plain name is HeaderDelay or begins with
+// task.ReservedHeaderPrefix, and duefleet doesn't know the name itself.
+func misspelt(name string) bool {
+	if p := plain(name); p == HeaderDelay || amqpmsg.Reserved(p) {
+		return name != HeaderDelay && !own(name) && !asks(name)
+	}
+	return false
+}
+
+// checkNames returns an error for a header that is misspelt. A misspelt due time would mean at
+// once.
 func checkNames(headers map[string]any) error {
 	var strange []string
 	for name := range headers {
-		if amqpmsg.Reserved(name) && !own(name) && !asks(name) {
+		if misspelt(name) {
 			strange = append(strange, name)
 		}
 	}
@@ -48,7 +60,7 @@ func checkNames(headers map[string]any) error {
 	name := slices.Min(strange)
 	return fmt.Errorf("header %.100q: must be %s, %s, %s, %s, %s, %s or of a rule: %s%s", name, HeaderDelay, HeaderIn,
 		HeaderDue, HeaderVerb, HeaderPriority, task.HeaderGroup, strings.Join(ruleHeaders(), ", "),
-		nearest(strings.ToLower(name)))
+		nearest(plain(name)))
 }
 
 // nearest asks whether the client meant a header that it can set. It returns "" if none is
@@ -56,7 +68,7 @@ func checkNames(headers map[string]any) error {
 func nearest(name string) string {
 	const likeDelay = task.ReservedHeaderPrefix + "delay"
 	names := append(ruleHeaders(), HeaderDue, HeaderIn, HeaderVerb, HeaderPriority, task.HeaderGroup, likeDelay)
-	if !slices.Contains(names, name) {
+	if name != HeaderDelay && !slices.Contains(names, name) {
 		name = didyoumean.Of(name, names)
 	}
 	switch name {

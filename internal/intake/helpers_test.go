@@ -142,8 +142,12 @@ func (h *harness) start() (end func()) {
 	h.t.Helper()
 	h.in = h.intake()
 	return check.Background(h.t, "the intake", func(ctx context.Context) error {
-		h.in.Serve(ctx, Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Key: h.key, Priorities: h.prios,
-			DeadLetters: h.dead, Prepare: h.inlet.Prepare, Bind: h.inlet.Bind})
+		s := Settings{Queue: h.inlet.Queue, Refused: refused, Target: "orders", Key: h.key, Priorities: h.prios,
+			DeadLetters: h.dead, Prepare: h.inlet.Prepare}
+		if h.inlet.Declare {
+			s.Bind = h.inlet.Bind
+		}
+		h.in.Serve(ctx, s)
 		return nil
 	})
 }

@@ -31,6 +31,8 @@ type Broker interface {
 	State() (connected, blocked bool, reason string)
 	// Changed returns a channel that is closed when that changes.
 	Changed() <-chan struct{}
+	// FrameMax returns the most bytes that RabbitMQ takes in a frame; 0 is no limit.
+	FrameMax() int
 }
 
 // Inbound is a Broker to receive from.
@@ -58,7 +60,8 @@ type Settings struct {
 	DeadLetters bool
 	// Prepare declares or checks the exchanges and queues on a new channel.
 	Prepare func(*amqp.Channel) error
-	// Bind binds Queue to the intake's exchange again; nil if others make the binding.
+	// Bind binds Queue to the intake's exchange again, and the queue for refused messages to
+	// Refused; nil if others make the bindings.
 	Bind func(*amqp.Channel) error
 }
 
@@ -99,6 +102,8 @@ type pace struct {
 	answerFor time.Duration
 	// bind is the longest time until the binding is made again.
 	bind time.Duration
+	// quiet is how long no message may come before an intake whose messages failed is well again.
+	quiet time.Duration
 	// unmade is for how long the topic may be unknown to Redis before that is trouble.
 	unmade time.Duration
 	// unacked is the first prefetch.
@@ -114,6 +119,7 @@ const (
 	defaultUnknown   = 2 * time.Minute
 	defaultAnswerFor = 5 * time.Second
 	defaultBind      = 10 * time.Second
+	defaultQuiet     = time.Minute
 	defaultUnmade    = 10 * time.Second
 	// stopGrace is how long a call to Redis may take after the intake was stopped.
 	stopGrace = 2 * time.Second
@@ -130,6 +136,8 @@ type Intake struct {
 	trouble atomic.Pointer[string] // why it takes nothing; nil if it does
 	told    atomic.Bool            // the log says that it stands still
 	size    sizes
+	// failing is why messages failed; nil once a batch was carried out whole since then.
+	failing *string
 	// prefetch of the next session.
 	prefetch int
 	// wants is how many bytes of Large the next session needs for its first message, or 0.
@@ -148,6 +156,7 @@ func New(cfg Config) *Intake {
 	cfg.pace.unknown = cmp.Or(cfg.pace.unknown, defaultUnknown)
 	cfg.pace.answerFor = cmp.Or(cfg.pace.answerFor, defaultAnswerFor)
 	cfg.pace.bind = cmp.Or(cfg.pace.bind, defaultBind)
+	cfg.pace.quiet = cmp.Or(cfg.pace.quiet, defaultQuiet)
 	cfg.pace.unmade = cmp.Or(cfg.pace.unmade, defaultUnmade)
 	cfg.pace.unacked = cmp.Or(cfg.pace.unacked, firstUnacked)
 	unbound := ratelog.New(cfg.Log, slog.LevelWarn, "binding of the intake not made again")
@@ -172,6 +181,7 @@ func (in *Intake) Trouble() string {
 func (in *Intake) Serve(ctx context.Context, s Settings) {
 	defer in.outbox.close()
 	defer in.trouble.Store(nil)
+	in.failing = nil
 	in.zero()
 	pause := retry.Backoff{Min: pauseMin, Max: pauseMax}
 	known := time.Now() // when the topic was last known, or the begin
@@ -217,9 +227,28 @@ func (in *Intake) stands(ctx context.Context, err error) {
 
 // runs records that messages are taken in.
 func (in *Intake) runs(ctx context.Context) {
+	in.failing = nil
 	if in.trouble.Store(nil); in.told.Swap(false) {
 		in.cfg.Log.InfoContext(ctx, "intake takes messages")
 	}
+}
+
+// began records that a session has begun. That is no sign that messages which failed can be carried
+// out now.
+func (in *Intake) began(ctx context.Context) {
+	if in.failing != nil {
+		in.trouble.Store(in.failing)
+		return
+	}
+	in.runs(ctx)
+}
+
+// quiet returns a channel that gets a value after a pause, if messages failed.
+func (in *Intake) quiet() <-chan time.Time {
+	if in.failing == nil {
+		return nil
+	}
+	return time.After(in.cfg.pace.quiet)
 }
 
 // zero makes the counters appear, so that rate() sees the first message.

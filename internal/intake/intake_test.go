@@ -246,6 +246,13 @@ func TestAMessageThatBreaksARuleIsRefused(t *testing.T) {
 			"did you mean x-delay?"},
 		"a mistyped due time": {newMessage("h", "x-duefleet-deu", "2100-01-01T00:00:00Z"), refusedHeaders,
 			"did you mean x-duefleet-due?"},
+		"a delay in capitals": {newMessage("h", "X-Delay", int32(5000)), refusedHeaders,
+			`header "X-Delay": must be x-delay, `},
+		"a delay with an underscore": {newMessage("h", "x_delay", int32(5000)), refusedHeaders, "did you mean x-delay?"},
+		"an underscore in a name": {newMessage("h", "x-duefleet_in", "1h"), refusedHeaders,
+			"did you mean x-duefleet-in?"},
+		"underscores alone": {newMessage("h", "X_duefleet_due", "2100-01-01T00:00:00Z"), refusedHeaders,
+			"did you mean x-duefleet-due?"},
 		"a header like none": {newMessage("h", "x-duefleet-priority-of-mine", "1"), refusedHeaders,
 			`header "x-duefleet-priority-of-mine": must be x-delay`},
 	}

@@ -76,12 +76,14 @@ type item struct {
 
 	refusal *refusal
 	code    string                     // "" until it is carried out.
+	maybe   bool                       // code is of a repeat; an earlier copy may have taken effect.
 	short   bool                       // the last answer: too few replicas have it.
 	unknown bool                       // it may be carried out, and has no code.
 	stored  int64                      // due time that the master has, in Unix ms; 0: none.
 	removed bool                       // a cancel that isn't complete removed the task.
 	dueAt   int64                      // of the answer, in Unix ms; 0: none.
 	answer  *amqp.DeferredConfirmation // nil until an answer is published.
+	kept    bool                       // RabbitMQ has it in a queue for refused messages.
 	done    bool                       // only the ack is left.
 	rejects bool                       // its body was too large to read, so it is rejected, not acked.
 }

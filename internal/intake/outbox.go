@@ -1,10 +1,14 @@
 package intake
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -32,6 +36,10 @@ const (
 	HeaderLeftOut = task.ReservedHeaderPrefix + "headers-left-out"
 )
 
+// frameRest is the most bytes that a frame with headers needs for the rest: seven short strings and
+// numbers.
+const frameRest = 2 << 10
+
 // confirmTimeout bounds the wait for RabbitMQ's confirms.
 const confirmTimeout = 10 * time.Second
 
@@ -51,54 +59,109 @@ func (in *Intake) refuse(ctx context.Context, refused batch, exchange string) er
 		return nil
 	}
 	sent := refused.only(func(it *item) bool { return !it.rejects })
-	if err := in.outbox.refuse(ctx, sent, exchange); err != nil {
-		return fmt.Errorf("send refused messages to exchange %q: %w", exchange, err)
-	}
+	err := in.outbox.refuse(ctx, sent, exchange)
 	for _, it := range refused {
+		if !it.kept && !it.rejects {
+			continue
+		}
 		it.code = codeRefused
 		in.logs.refused.Log(ctx, "reason", it.refusal.why, "message_id", it.delivery.MessageId, "exchange",
 			it.delivery.Exchange, "routing_key", it.delivery.RoutingKey)
 	}
+	if err != nil {
+		return fmt.Errorf("send refused messages to exchange %q: %w", exchange, err)
+	}
 	return nil
 }
 
-// refuse publishes messages and waits until RabbitMQ has confirmed that each is in a queue.
-func (o *outbox) refuse(ctx context.Context, refused batch, exchange string) (err error) {
+// refuse publishes messages and waits until RabbitMQ has confirmed that each is in a queue. If
+// it returns an error, those that are in a queue have kept set.
+func (o *outbox) refuse(ctx context.Context, refused batch, exchange string) error {
 	if len(refused) == 0 {
 		return nil
 	}
 	if err := o.open(ctx); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = o.failed(err)
-		}
-	}()
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	confirms := make([]*amqp.DeferredConfirmation, len(refused))
-	for i, it := range refused {
-		confirms[i], err = o.channel.PublishWithDeferredConfirm(exchange, it.delivery.RoutingKey, true, false, it.refused())
+	var failed error
+	frame := o.broker.FrameMax()
+	sent := make([]refusing, 0, len(refused))
+	for _, it := range refused {
+		p := it.refused(frame)
+		confirm, err := o.channel.PublishWithDeferredConfirm(exchange, it.delivery.RoutingKey, true, false, p)
 		if err != nil {
-			return err
+			failed = err
+			break
+		}
+		sent = append(sent, refusing{it, p, confirm})
+	}
+	for _, r := range sent {
+		select {
+		case <-r.confirm.Done():
+		case <-ctx.Done():
+		}
+		if !r.confirm.Acked() {
+			failed = cmp.Or(failed, errors.Join(errors.New("not confirmed"), ctx.Err()))
 		}
 	}
-	for _, c := range confirms {
-		if acked, err := c.WaitContext(ctx); err != nil || !acked {
-			return errors.Join(errors.New("not confirmed"), err)
-		}
+	if failed = cmp.Or(o.keep(sent), failed); failed != nil {
+		return o.failed(failed)
 	}
-	select { // a return comes before its confirm
-	case r := <-o.returns:
-		return fmt.Errorf("returned: %d %s", r.ReplyCode, r.ReplyText)
-	default:
-		return nil
-	}
+	return nil
 }
 
-// refused returns the message as it was published, with the reason.
-func (it *item) refused() amqp.Publishing {
+// refusing is a refused message on its way.
+type refusing struct {
+	item    *item
+	message amqp.Publishing
+	confirm *amqp.DeferredConfirmation
+}
+
+// keep sets kept for the messages that are in a queue: RabbitMQ confirmed them and didn't return
+// them. It returns why messages came back. If one that came back isn't known again, kept isn't
+// set for any.
+func (o *outbox) keep(sent []refusing) (why error) {
+	acked := slices.DeleteFunc(sent, func(r refusing) bool { return !r.confirm.Acked() })
+	for {
+		var back amqp.Return
+		select { // a return comes before its confirm
+		case back = <-o.returns:
+		default:
+		}
+		if back.ReplyCode == 0 { // there is none, or the channel is closed
+			break
+		}
+		why = fmt.Errorf("returned: %d %s", back.ReplyCode, back.ReplyText)
+		n := slices.IndexFunc(acked, func(r refusing) bool { return r.is(&back) })
+		if n < 0 {
+			return why
+		}
+		acked = slices.Delete(acked, n, n+1) // an equal message may stand for it
+	}
+	for _, r := range acked {
+		r.item.kept = true
+	}
+	return why
+}
+
+// is reports whether a message that came back equals this one.
+func (r refusing) is(back *amqp.Return) bool {
+	sent := r.message
+	sent.Body = nil
+	return back.RoutingKey == r.item.delivery.RoutingKey && bytes.Equal(back.Body, r.message.Body) &&
+		reflect.DeepEqual(sent, amqp.Publishing{
+			Headers: back.Headers, ContentType: back.ContentType, ContentEncoding: back.ContentEncoding,
+			DeliveryMode: back.DeliveryMode, Priority: back.Priority, CorrelationId: back.CorrelationId,
+			ReplyTo: back.ReplyTo, Expiration: back.Expiration, MessageId: back.MessageId, Timestamp: back.Timestamp,
+			Type: back.Type, UserId: back.UserId, AppId: back.AppId,
+		})
+}
+
+// refused returns the message as it was published, with the reason. It leaves out the message's
+// own headers if they don't fit into a frame of RabbitMQ.
+func (it *item) refused(frame int) amqp.Publishing {
 	d := it.delivery
 	p := amqp.Publishing{
 		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: amqp.Persistent,
@@ -114,11 +177,21 @@ func (it *item) refused() amqp.Publishing {
 		}
 	}
 	p.Headers = with(d.Headers, own)
-	if _, err := amqpmsg.Encode(amqpmsg.Message{Headers: amqptypes.Headers(p.Headers)}); err != nil {
+	if err := fit(p.Headers, frame); err != nil {
 		own[HeaderLeftOut] = err.Error()
 		p.Headers = with(nil, own)
 	}
 	return p
+}
+
+// fit returns an error for headers that RabbitMQ or its clients can't read. They are in one frame
+// with the properties. frame is its limit in bytes; 0 is none.
+func fit(headers amqp.Table, frame int) error {
+	b, err := amqpmsg.Encode(amqpmsg.Message{Headers: amqptypes.Headers(headers)})
+	if err == nil && frame > 0 && len(b) > frame-frameRest {
+		return fmt.Errorf("headers: take %d bytes, and the frame_max of RabbitMQ is %d", len(b), frame)
+	}
+	return err
 }
 
 // with returns a copy of headers with some of its own that aren't empty.
@@ -141,9 +214,14 @@ type reply struct {
 	Code string `json:"code"`
 	// Due is the task's due time in Unix ms, after a schedule or a move.
 	Due int64 `json:"due,omitempty"`
+	// Done is maybe if Code is not_found or exists, and a copy whose reply was lost may have taken
+	// effect.
+	Done string `json:"done,omitempty"`
 	// Reason says why the message was refused.
 	Reason string `json:"reason,omitempty"`
 }
+
+const doneMaybe = "maybe"
 
 // answer sends answers, except those that an earlier call sent and RabbitMQ confirmed. Those
 // that no queue gets are dropped. It waits for no confirms: a client may name a queue that
@@ -157,6 +235,9 @@ func (o *outbox) answer(ctx context.Context, wanted batch) error {
 			continue
 		}
 		r := reply{Code: it.code, Due: it.dueAt}
+		if it.maybe {
+			r.Done = doneMaybe
+		}
 		if it.refusal != nil {
 			r.Reason = it.refusal.why.Error()
 		}

@@ -98,7 +98,7 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 	one.rules.ordered = !s.Priorities && ordersByPriority(in.cfg.In.Version())
 	unused := time.AfterFunc(unusedGrant, func() { one.hold(0, 0) }) // another scanner may have the queue now
 	defer unused.Stop()
-	in.runs(ctx)
+	in.began(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { one.collect(deliveries) })
 	during, end := context.WithCancel(ctx)
@@ -227,6 +227,9 @@ func (s *session) run(ctx context.Context) error {
 			select {
 			case <-s.more:
 				continue
+			case <-s.in.quiet():
+				s.in.runs(ctx)
+				continue
 			case <-s.over:
 				return s.lost()
 			case <-ctx.Done():
@@ -286,14 +289,14 @@ func (s *session) carryOut(ctx, work context.Context, b batch) error {
 		if errors.Is(err, shard.ErrSuperseded) {
 			return s.superseded(work, err)
 		}
-		err = cmp.Or(err, errUndone)
+		err = s.in.fails(cmp.Or(err, errUndone))
 		switch {
 		case b.short():
 			failing = time.Now()
 		case time.Since(failing) > s.in.patience(b):
 			return fmt.Errorf("left to other scanners: %w", err)
 		}
-		s.in.waits(ctx, err, len(b))
+		s.in.waits(ctx, len(b))
 		if !s.sleep(ctx, pause.Next()) {
 			return s.lost()
 		}

@@ -80,15 +80,18 @@ type inlet struct {
 	target     string
 	key        intake.Key
 	priorities bool
+	paused     bool // it takes nothing, and keeps its queue bound
 }
 
-// inlet returns the topic's intake; on is false while it takes nothing.
+// inlet returns the topic's intake; on is false while there is nothing to do for it.
 func (t *topic) inlet() (of inlet, on bool) {
-	s := t.inForce.Settings()
-	if !s.TakesIn() || t.inForce.Paused() {
+	s, paused := t.inForce.Settings(), t.inForce.Paused()
+	if !s.TakesIn() || paused && s.Declare == nil {
 		return inlet{}, false
 	}
-	return inletOf(*s), true
+	of = inletOf(*s)
+	of.paused = paused
+	return of, true
 }
 
 func inletOf(s config.Topic) inlet {
@@ -99,12 +102,16 @@ func inletOf(s config.Topic) inlet {
 	}}
 }
 
-// takeIn takes messages of AMQP clients until the settings change or ctx ends.
+// takeIn takes messages of AMQP clients while the topic has an intake, until ctx ends.
 func (t *topic) takeIn(ctx context.Context) {
-	in, on := t.inlet()
-	if !on {
-		return
+	defer t.inbound.use()()
+	for in, on := t.inlet(); on && ctx.Err() == nil; in, on = t.inlet() {
+		t.takeInBy(ctx, in)
 	}
+}
+
+// takeInBy runs the intake until its settings change, or ctx ends.
+func (t *topic) takeInBy(ctx context.Context, in inlet) {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -120,21 +127,25 @@ func (t *topic) takeIn(ctx context.Context) {
 // runIntake runs the intake until ctx ends. Its messages count for the scanner's
 // memory as if they belonged to one more topic.
 func (t *topic) runIntake(ctx context.Context, of inlet) {
-	held := t.inbound.budget.Window(0)
-	defer held.Close()
-	defer t.inbound.use()()
-	in := intake.New(intake.Config{
-		Topic: t.store, Tasks: t.tasks, MaxPayload: t.maxPayload, In: t.inbound.connection, Out: t.outbound,
-		Room: held.Own, Hold: func(bytes int) { held.Free(0, 0, -bytes) }, Large: t.inbound.large,
-		Metrics: t.metrics.intake, Count: t.health.errors, Log: t.log, Advice: adviceOnRedis,
-	})
-	t.intake.Store(in)
-	defer t.intake.Store(nil)
 	s := intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target, Key: of.key,
 		Priorities: of.priorities, DeadLetters: of.Declare, Prepare: of.Prepare}
 	if of.Declare {
 		s.Bind = of.Bind
 	}
+	cfg := intake.Config{
+		Topic: t.store, Tasks: t.tasks, MaxPayload: t.maxPayload, In: t.inbound.connection, Out: t.outbound,
+		Large: t.inbound.large, Metrics: t.metrics.intake, Count: t.health.errors, Log: t.log, Advice: adviceOnRedis,
+	}
+	if of.paused {
+		intake.New(cfg).KeepBound(ctx, s)
+		return
+	}
+	held := t.inbound.budget.Window(0)
+	defer held.Close()
+	cfg.Room, cfg.Hold = held.Own, func(bytes int) { held.Free(0, 0, -bytes) }
+	in := intake.New(cfg)
+	t.intake.Store(in)
+	defer t.intake.Store(nil)
 	in.Serve(ctx, s)
 }
 

@@ -100,6 +100,29 @@ func TestTheIntakeFollowsTheSettings(t *testing.T) {
 	}
 }
 
+// TestAPausedTopicsIntakeStaysBound: a publisher deletes the exchange and declares it again while
+// the topic is paused. A later message is in the queue, and becomes a task.
+func TestAPausedTopicsIntakeStaysBound(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": taking("q")}, nil)
+	l.start()
+	client := servertest.Channel(t, l.rabbit)
+	check.Until(t, "a consumer", func() bool { return hasConsumer(l, "q") })
+	l.write(map[string]string{"orders": taking("q", "paused: true")})
+	check.Until(t, "no consumer in the pause", func() bool { n, _ := l.consumers(client, "q"); return n == 0 })
+	check.OK(t, client.ExchangeDelete("in", false, false))
+	check.OK(t, client.ExchangeDeclare("in", amqp.ExchangeTopic, true, false, false, false, nil))
+	check.Until(t, "a message in the queue", func() bool {
+		l.publishIn(client, "a")
+		n, messages := l.consumers(client, "q")
+		check.Equal(t, "consumers", n, 0)
+		return messages > 0
+	})
+	l.write(map[string]string{"orders": taking("q")})
+	check.Until(t, "the message to be taken in", func() bool { return l.takenIn() > 0 })
+	check.Until(t, "an empty queue", func() bool { _, messages := l.consumers(client, "q"); return messages == 0 })
+}
+
 // hasConsumer asks on a channel of its own: a queue that isn't there closes it.
 func hasConsumer(l *lone, queue string) bool {
 	q, err := servertest.Channel(l.t, l.rabbit).QueueDeclarePassive(queue, true, false, false, false, nil)

@@ -42,7 +42,9 @@ func (s *Scanner) serve(working context.Context, doc config.Document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v := s.topics[doc.Name]; v != nil {
+		before := *v.topic.inForce.Settings()
 		v.topic.apply(doc)
+		s.warnLeft(working, doc.Name, before)
 		return
 	}
 	v := &served{topic: s.newTopic(doc), done: make(chan struct{})}
