@@ -99,7 +99,7 @@ func (r *harness) beginHTTP() *httpClient {
 	}
 	c.start()
 	r.t.Cleanup(c.kill)
-	r.beginWith(&load{calls: c, later: 20 * time.Second}, []string{"orders"})
+	r.beginWith(&load{calls: c, later: 20 * time.Second, topics: []string{"orders"}})
 	return c
 }
 

@@ -38,7 +38,7 @@ type intakeClient struct {
 	conn    *amqp.Connection
 	channel *amqp.Channel
 	tries   int
-	// left are the tasks that are due not soon and have neither been cancelled nor moved.
+	// left are the tasks that are due not soon and haven't been cancelled.
 	left map[fleet.Key]bool
 
 	mu    sync.Mutex
@@ -52,7 +52,7 @@ func (r *harness) beginIntake() {
 	r.intake = &intakeClient{urls: r.urls, ledger: r.recorder.Ledger,
 		left: map[fleet.Key]bool{}, asked: map[string]time.Time{}}
 	r.t.Cleanup(func() { r.intake.close() })
-	r.beginWith(&load{calls: r.intake, later: notSoon}, []string{"orders"})
+	r.beginWith(&load{calls: r.intake, later: notSoon, topics: []string{"orders"}, reuse: r.intake.reuse})
 }
 
 // takers returns how many consumers the intake's queue has; RabbitMQ counts the active one
@@ -131,57 +131,104 @@ func (c *intakeClient) ask(id string, due time.Time) {
 	c.asked[id] = due
 }
 
+// change is a message of the load, and how it enters the ledger.
+type change struct {
+	message amqp.Publishing
+	done    func() // RabbitMQ confirmed it
+	maybe   func() // RabbitMQ may have it
+}
+
 // Schedule publishes tasks. Every second one has x-delay, the others have the due time.
 func (c *intakeClient) Schedule(ctx context.Context, orders ...fleet.Order) error {
-	messages := make([]amqp.Publishing, len(orders))
+	changes := make([]change, len(orders))
 	for i, o := range orders {
-		c.ask(o.ID, o.Due)
-		headers := amqp.Table{"x-duefleet-due": o.Due.UnixMilli()}
+		changes[i] = c.schedule(o)
 		if delay := time.Until(o.Due).Milliseconds() + 1; i%2 == 0 && delay > 0 {
-			headers = amqp.Table{"x-delay": delay}
+			changes[i].message.Headers = amqp.Table{"x-delay": delay}
 		}
-		messages[i] = amqp.Publishing{MessageId: o.ID, Type: o.Topic, DeliveryMode: amqp.Persistent, Headers: headers,
-			Body: o.Payload}
+	}
+	return c.apply(ctx, changes)
+}
+
+// Cancel publishes a cancel.
+func (c *intakeClient) Cancel(ctx context.Context, k fleet.Key) error {
+	return c.apply(ctx, []change{c.cancel(k)})
+}
+
+// Reschedule publishes a move.
+func (c *intakeClient) Reschedule(ctx context.Context, k fleet.Key, due time.Time) error {
+	return c.apply(ctx, []change{c.move(k, due)})
+}
+
+// reuse publishes requests about two IDs in quick succession: both are scheduled, moved, cancelled
+// and scheduled. The first one is then cancelled, so it must not be stored in the end. The second
+// one is due soon. Its older version has another payload, so the ledger tells them apart.
+func (c *intakeClient) reuse(ctx context.Context, topic string, beat int) error {
+	var changes []change
+	for _, last := range []string{"undone", "redone"} {
+		k, now := fleet.Key{Topic: topic, ID: fmt.Sprintf("%s-%d", last, beat)}, time.Now()
+		first, again := order(topic, k.ID, now.Add(notSoon)), order(topic, k.ID, now.Add(time.Second))
+		again.Payload = []byte("again")
+		if last == "undone" {
+			again.Due = first.Due
+		}
+		changes = append(changes, c.schedule(first), c.move(k, first.Due.Add(time.Second)), c.cancel(k), c.schedule(again))
+		if last == "undone" {
+			changes = append(changes, c.cancel(k))
+		}
+	}
+	return c.apply(ctx, changes)
+}
+
+// apply publishes changes, and enters them into the ledger.
+func (c *intakeClient) apply(ctx context.Context, changes []change) error {
+	messages := make([]amqp.Publishing, len(changes))
+	for i, one := range changes {
+		messages[i] = one.message
 	}
 	confirmed, err := c.publish(ctx, messages)
-	for i, o := range orders {
-		k := fleet.Key{Topic: o.Topic, ID: o.ID}
+	for i, one := range changes {
 		if confirmed[i] {
-			c.ledger.Scheduled(k, o.Due, o.Payload)
+			one.done()
 		} else {
-			c.ledger.MaybeScheduled(k, o.Due, o.Payload)
-		}
-		if time.Until(o.Due) > notSoon/2 {
-			c.left[k] = true
+			one.maybe()
 		}
 	}
 	return err
 }
 
-// Cancel publishes a cancel.
-func (c *intakeClient) Cancel(ctx context.Context, k fleet.Key) error {
-	_, err := c.publish(ctx, []amqp.Publishing{request(k.ID, "cancel", amqp.Table{})})
-	if err != nil {
-		c.ledger.MaybeCancelled(k)
-		return err
+func (c *intakeClient) schedule(o fleet.Order) change {
+	k := fleet.Key{Topic: o.Topic, ID: o.ID}
+	enter := func(entry func(fleet.Key, time.Time, []byte)) func() {
+		return func() {
+			if time.Until(o.Due) > notSoon/2 {
+				c.left[k] = true
+			}
+			entry(k, o.Due, o.Payload)
+		}
 	}
-	delete(c.left, k)
-	c.ledger.Cancelled(k)
-	return nil
+	c.ask(o.ID, o.Due)
+	message := amqp.Publishing{MessageId: o.ID, Type: o.Topic, DeliveryMode: amqp.Persistent, Body: o.Payload,
+		Headers: amqp.Table{"x-duefleet-due": o.Due.UnixMilli()}}
+	return change{message, enter(c.ledger.Scheduled), enter(c.ledger.MaybeScheduled)}
 }
 
-// Reschedule publishes a move.
-func (c *intakeClient) Reschedule(ctx context.Context, k fleet.Key, due time.Time) error {
+func (c *intakeClient) cancel(k fleet.Key) change {
+	return change{request(k.ID, "cancel", amqp.Table{}), func() {
+		delete(c.left, k)
+		c.ledger.Cancelled(k)
+	}, func() { c.ledger.MaybeCancelled(k) }}
+}
+
+func (c *intakeClient) move(k fleet.Key, due time.Time) change {
 	due = due.Truncate(time.Millisecond)
 	c.ask(k.ID, due)
-	_, err := c.publish(ctx, []amqp.Publishing{request(k.ID, "move", amqp.Table{"x-duefleet-due": due.UnixMilli()})})
-	if err != nil {
-		c.ledger.MaybeRescheduled(k, due)
-		return err
-	}
-	delete(c.left, k)
-	c.ledger.Rescheduled(k, due)
-	return nil
+	return change{request(k.ID, "move", amqp.Table{"x-duefleet-due": due.UnixMilli()}), func() {
+		if time.Until(due) < notSoon/2 {
+			delete(c.left, k)
+		}
+		c.ledger.Rescheduled(k, due)
+	}, func() { c.ledger.MaybeRescheduled(k, due) }}
 }
 
 func request(id, verb string, headers amqp.Table) amqp.Publishing {

@@ -3,6 +3,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,13 @@ type load struct {
 	calls  calls
 	ledger *fleet.Ledger
 	later  time.Duration // until tasks are due that are cancelled or rescheduled
+	topics []string
+	// size is how many tasks a beat schedules. Defaults to loadBatch.
+	size int
+	// spread gives each task of a beat to the next topic. Otherwise a beat has one topic.
+	spread bool
+	// reuse schedules, moves and cancels the same IDs in a beat. nil: no ID is used again.
+	reuse func(ctx context.Context, topic string, beat int) error
 }
 
 // calls are the calls that a load makes. They enter their outcomes into the ledger, except for a
@@ -53,17 +61,23 @@ func (r *harness) begin(topics ...string) {
 	if len(topics) == 0 {
 		topics = []string{"orders"}
 	}
-	r.beginWith(&load{calls: r.recorder, later: 20 * time.Second}, topics)
+	r.beginWith(&load{calls: r.recorder, later: 20 * time.Second, topics: topics})
 }
 
-func (r *harness) beginWith(l *load, topics []string) {
+func (r *harness) beginWith(l *load) {
 	r.t.Helper()
+	r.load = l
+	r.startLoad(l)
+	r.await("tasks to arrive", func() bool { return r.recorder.Ledger.Count() > 5*loadBatch })
+}
+
+// startLoad starts a load that the test's end stops.
+func (r *harness) startLoad(l *load) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	l.cancel, l.done, l.now, l.ledger = cancel, make(chan struct{}), r.clock.now, r.recorder.Ledger
-	r.load = l
-	go l.run(ctx, topics)
-	r.t.Cleanup(r.load.stop)
-	r.await("tasks to arrive", func() bool { return r.recorder.Ledger.Count() > 5*loadBatch })
+	l.size = cmp.Or(l.size, loadBatch)
+	go l.run(ctx)
+	r.t.Cleanup(l.stop)
 }
 
 func (l *load) stop() {
@@ -71,31 +85,39 @@ func (l *load) stop() {
 	<-l.done
 }
 
-func (l *load) run(ctx context.Context, topics []string) {
+func (l *load) run(ctx context.Context) {
 	defer close(l.done)
 	began := time.Now()
 	for beat := 0; ; beat++ {
 		select {
 		case <-ctx.Done():
-			l.rate = float64(beat*loadBatch) / time.Since(began).Seconds()
+			l.rate = float64(beat*l.size) / time.Since(began).Seconds()
 			return
 		case <-time.After(time.Until(began.Add(time.Duration(beat) * loadBeat))): // missed beats are caught up
 		}
-		l.note(l.beat(ctx, topics[beat%len(topics)], beat))
+		l.note(l.beat(ctx, beat))
 	}
 }
 
-// beat schedules a batch, then cancels one task of an earlier batch and reschedules
-// another.
-func (l *load) beat(ctx context.Context, topic string, beat int) error {
+// topic returns the topic of the i-th task of a beat.
+func (l *load) topic(beat, i int) string {
+	if l.spread {
+		beat = beat*l.size + i
+	}
+	return l.topics[beat%len(l.topics)]
+}
+
+// beat schedules a batch, then cancels one of its tasks and reschedules another.
+func (l *load) beat(ctx context.Context, beat int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	now := l.now()
 	var batch []fleet.Order
-	for i := range loadBatch {
-		due := now.Add(300*time.Millisecond + time.Duration(i)*12*time.Millisecond)
-		batch = append(batch, order(topic, fmt.Sprintf("t-%d-%d", beat, i), due))
+	for i := range l.size {
+		due := now.Add(300*time.Millisecond + time.Duration(i)*1200*time.Millisecond/time.Duration(l.size))
+		batch = append(batch, order(l.topic(beat, i), fmt.Sprintf("t-%d-%d", beat, i), due))
 	}
+	topic := l.topic(beat, 0)
 	for _, kind := range []string{"cancelled", "moved"} {
 		batch = append(batch, order(topic, fmt.Sprintf("%s-%d", kind, beat), now.Add(l.later)))
 	}
@@ -109,7 +131,11 @@ func (l *load) beat(ctx context.Context, topic string, beat int) error {
 		}
 		return err
 	}
-	return l.calls.Reschedule(ctx, fleet.Key{Topic: topic, ID: fmt.Sprintf("moved-%d", beat)}, l.now().Add(time.Second))
+	moved := fleet.Key{Topic: topic, ID: fmt.Sprintf("moved-%d", beat)}
+	if err := l.calls.Reschedule(ctx, moved, l.now().Add(time.Second)); err != nil || l.reuse == nil {
+		return err
+	}
+	return l.reuse(ctx, topic, beat)
 }
 
 func (l *load) note(err error) {
@@ -136,6 +162,8 @@ type arrivals struct {
 	ids    map[string]int           // number of messages by ID
 	bodies map[string]int           // number of messages without an ID of the client, by body
 	first  map[string]time.Duration // lateness of the first message by ID
+	// latest has each topic's latest due time of a message, in ms.
+	latest map[string]int64
 }
 
 // note adds a message that arrived at the given time of this machine's clock.
@@ -145,13 +173,14 @@ func (a *arrivals) note(d fleet.Delivery, at time.Time) {
 	defer a.mu.Unlock()
 	if a.late == nil {
 		a.late, a.counts = map[string]fleet.Lateness{}, map[string]int{}
-		a.ids, a.first = map[string]int{}, map[string]time.Duration{}
+		a.ids, a.first, a.latest = map[string]int{}, map[string]time.Duration{}, map[string]int64{}
 	}
 	if !a.last.IsZero() {
 		a.gap = max(a.gap, at.Sub(a.last))
 	}
 	a.last = at
 	a.counts[d.Type]++
+	a.latest[d.Type] = max(a.latest[d.Type], ms)
 	a.late[d.Type] = append(a.late[d.Type], d.At.Sub(time.UnixMilli(ms)))
 	if a.ids[d.MessageId]++; a.ids[d.MessageId] == 1 {
 		a.first[d.MessageId] = d.At.Sub(time.UnixMilli(ms))
