@@ -37,8 +37,7 @@ const (
 	orphansMost = 100
 	// countedAtOnce is how many topics' shards are counted in one round trip.
 	countedAtOnce = 64
-	// askedAtOnce is how many topics are asked at the same time for what one round trip can't
-	// bring of many.
+	// askedAtOnce is how many topics are asked at the same time for the progress of a change.
 	askedAtOnce = 8
 )
 
@@ -123,12 +122,12 @@ type reading struct {
 	cut   bool
 	count shard.Count
 	out   TopicStatus
-	err   error // of the placement, or of ask
+	err   error // why the topic can't be read
 }
 
-// readTopics reads the placements, then the counts, of all topics together. Then it asks for
-// the rest of several topics at the same time. An error that concerns one topic is in its
-// reading; any other ends it.
+// readTopics reads the placements of all topics together, then their counts, sources and fences.
+// Last it reads the changes of several topics at the same time. An error that concerns one topic is
+// in its reading; any other ends it.
 func (r *Reader) readTopics(ctx context.Context, names, known []string) ([]*reading, error) {
 	topics := make([]*shard.Topic, len(names))
 	for i, name := range names {
@@ -159,44 +158,70 @@ func (r *Reader) readTopics(ctx context.Context, names, known []string) ([]*read
 			}
 		}
 	}
+	for i, d := range all {
+		d.count = counts[i]
+	}
+	if err := r.readTogether(ctx, all); err != nil {
+		return nil, err
+	}
+	return all, readChanges(ctx, all)
+}
+
+// readTogether reads the sources and the fences of all topics in pipelines. It returns an error
+// that concerns more than one topic.
+func (r *Reader) readTogether(ctx context.Context, all []*reading) error {
+	var read []*reading
+	var names []string
+	var placed []shard.Placed
+	for _, d := range all {
+		if d.err != nil {
+			continue
+		}
+		p := d.placement
+		d.out = TopicStatus{Topic: d.topic.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Polled: p.Scanned()}
+		if !d.cut {
+			read, names = append(read, d), append(names, d.topic.Name())
+			placed = append(placed, shard.Placed{Topic: d.topic, Placement: p})
+		}
+	}
+	sources := r.Store.Registry().Sources(ctx, names)
+	for i, err := range r.Store.Forked(ctx, placed) {
+		out, source := &read[i].out, sources[names[i]]
+		if source.Err != nil && !shard.Definite(source.Err) {
+			return source.Err
+		}
+		if out.Source = source.Source; errors.Is(err, task.ErrForked) {
+			out.addProblem(problem.PlacementForked, err.Error())
+			continue
+		}
+		if err = out.leaveOut(err); err != nil && !own(err) {
+			return err
+		}
+		read[i].err = err
+	}
+	return nil
+}
+
+// readChanges reads the progress of the topics whose shard count changes, several at the same
+// time. It returns an error that concerns more than one topic.
+func readChanges(ctx context.Context, all []*reading) error {
 	group, asking := errgroup.WithContext(ctx)
 	group.SetLimit(askedAtOnce)
-	for i, d := range all {
-		if d.count = counts[i]; d.err != nil {
+	for _, d := range all {
+		if d.err != nil || d.cut || d.placement.Phase != shard.Migrating {
 			continue
 		}
 		group.Go(func() error {
-			if d.err = d.ask(asking); !own(d.err) {
+			var err error
+			d.out.Previous = d.placement.Previous
+			d.out.Change, err = readChange(asking, d.topic, d.placement)
+			if d.err = d.out.leaveOut(err); !own(d.err) {
 				return d.err // the others would fail too
 			}
 			return nil
 		})
 	}
-	return all, group.Wait()
-}
-
-// ask reads what is neither in the placement nor in the counts.
-func (d *reading) ask(ctx context.Context) (err error) {
-	t, p, out := d.topic, d.placement, &d.out
-	*out = TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Polled: p.Scanned()}
-	if d.cut {
-		return nil
-	}
-	if p.Phase == shard.Migrating {
-		out.Previous = p.Previous
-		out.Change, err = readChange(ctx, t, p)
-		if err = out.leaveOut(err); err != nil {
-			return err
-		}
-	}
-	if out.Source, err = t.Store().Registry().Source(ctx, t.Name()); err != nil && !shard.Definite(err) {
-		return err
-	}
-	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
-		out.addProblem(problem.PlacementForked, err.Error())
-		return nil
-	}
-	return out.leaveOut(err)
+	return group.Wait()
 }
 
 // finish adds the orphaned tasks and the counts to the topic's status.

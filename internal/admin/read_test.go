@@ -3,12 +3,14 @@ package admin
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/problem"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/fixture"
 )
 
@@ -51,4 +53,31 @@ func TestATopicThatCannotBeReadSpoilsNoOther(t *testing.T) {
 	if _, err := ReadStatus(t.Context(), r.Store, "topic-007"); err == nil {
 		t.Error("a topic that can't be read has a status")
 	}
+}
+
+// TestManyTopicsTakeAsManyRoundTripsAsFew, except for the counts of orphaned tasks and the progress
+// of changes.
+func TestManyTopicsTakeAsManyRoundTripsAsFew(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	reader := &Reader{Store: r.Store, OrphansEvery: time.Hour}
+	var requests atomic.Int64
+	faults.Before(r.Client, func(faults.Request) { requests.Add(1) })
+	made := 0
+	of := func(topics int) int64 {
+		t.Helper()
+		for ; made < topics; made++ {
+			_, err := r.Store.Topic(fmt.Sprint("topic-", made)).Ensure(t.Context(), 2)
+			check.OK(t, err)
+		}
+		_, err := reader.Read(t.Context(), "") // counts orphaned tasks
+		check.OK(t, err)
+		requests.Store(0)
+		s, err := reader.Read(t.Context(), "")
+		check.OK(t, err)
+		check.Equal(t, "topics", len(s.Topics), topics)
+		return requests.Load()
+	}
+	few := of(20)
+	check.Equal(t, "requests for 60 topics", of(60), few)
 }

@@ -27,7 +27,7 @@ const (
 	startAwake = 10
 	// netInterval is how often the fleet looks at each sleeping topic, in case a wake-up was
 	// lost. Each scanner does so once in netInterval times the number of scanners, and at
-	// least once in netMost.
+	// least once in netMost. Looks come up to an eighth earlier than that, and not later.
 	netInterval = 20 * time.Second
 	netMost     = time.Minute
 	// A sleeping topic wakes aheadTicks ticks, and at least aheadLeast, before a task is due.
@@ -39,7 +39,7 @@ const (
 	stablePace = 30 * time.Second
 	sleepPace  = 5 * time.Minute
 	// sleepTimeout bounds the calls of one look, which is at looksAtOnce shards, or at all of one
-	// topic.
+	// topic. It bounds the reading of placements, too, and takes none of a look's time.
 	sleepTimeout = 4 * time.Second
 	looksAtOnce  = 4096
 	// clockAge is the greatest age of a reading of Redis's clock. Heartbeats read it each second,
@@ -117,16 +117,24 @@ func (k *sleepers) wake(ctx context.Context) {
 	}
 }
 
-// pass looks at the shards of the topics that may fall asleep, and of those that sleep and
-// whose turn it is.
+// pass reads placements and looks at shards, both at the same time. So a node that hangs takes
+// the time of neither.
 func (k *sleepers) pass(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, sleepTimeout)
+	asking, cancel := context.WithTimeout(ctx, sleepTimeout)
 	defer cancel()
-	millis, err := k.store.Scripts().RecentNow(ctx, clockAge)
+	millis, err := k.store.Scripts().RecentNow(asking, clockAge)
 	if err != nil {
 		return // heartbeats report that; nothing can be delivered
 	}
-	k.readPlacements(ctx)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { k.readPlacements(ctx) })
+	k.look(ctx, time.UnixMilli(millis))
+}
+
+// look looks at the shards of the topics that may fall asleep, and of those that sleep and whose
+// turn it is.
+func (k *sleepers) look(ctx context.Context, redisNow time.Time) {
 	every := min(k.every*time.Duration(max(k.live(), 1)), netMost)
 	var topics []*topic
 	var shards []shard.Shard
@@ -145,11 +153,15 @@ func (k *sleepers) pass(ctx context.Context) {
 			shards = append(shards, t.store.Shard(at))
 		}
 	}
-	heads := k.store.Heads(ctx, shards)
+	looking, cancel := context.WithTimeout(ctx, sleepTimeout)
+	heads := k.store.Heads(looking, shards)
+	cancel()
+	waking, cancel := context.WithTimeout(ctx, sleepTimeout) // the look may have taken all of its time
+	defer cancel()
 	for _, t := range topics {
 		n := t.sleep.shards
 		for _, lost := range t.endLook(heads[:n]) {
-			if err := t.store.Shard(lost).Wakeup(ctx, time.UnixMilli(millis)); err != nil {
+			if err := t.store.Shard(lost).Wakeup(waking, redisNow); err != nil {
 				k.log.DebugContext(ctx, "wake-up not repeated", "topic", t.name, "error", err)
 			}
 		}
@@ -168,6 +180,8 @@ func (k *sleepers) readPlacements(ctx context.Context) {
 			topics, stores = append(topics, v.topic), append(stores, v.topic.store)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, sleepTimeout)
+	defer cancel()
 	for i, p := range k.store.Placements(ctx, stores) {
 		switch t := topics[i]; {
 		case p.Err == nil:
@@ -279,7 +293,7 @@ func (t *topic) beginLook(now time.Time, every time.Duration) bool {
 		return false
 	}
 	s.looked = now
-	s.again = s.looked.Add(every + every/4 - rand.N(every/2)) // so that topics aren't looked at together
+	s.again = s.looked.Add(every - rand.N(every/8)) // so that topics aren't looked at together
 	s.shards, s.renewals, s.heard = p.Scanned(), renewals, never
 	return true
 }

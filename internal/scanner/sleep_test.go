@@ -163,6 +163,27 @@ func (l *lone) forgets(t *topic) {
 	t.sleep.next = never
 }
 
+// TestALookComesNoLaterThanItsTime: guarantees name it as the most that a lost wake-up costs. Looks
+// differ, so that topics aren't looked at together.
+func TestALookComesNoLaterThanItsTime(t *testing.T) {
+	t.Parallel()
+	orders := drowsy(t).sleeps()
+	waits := map[time.Duration]bool{}
+	for i := range 100 {
+		now := time.Now().Add(time.Duration(i+1) * time.Hour)
+		check.Equal(t, "a look begins", orders.beginLook(now, netMost), true)
+		orders.sleep.mu.Lock()
+		wait := orders.sleep.again.Sub(now)
+		orders.sleep.mu.Unlock()
+		if waits[wait] = true; wait > netMost || wait < netMost*3/4 {
+			t.Fatalf("the next look is after %v, want at most %v and not much less", wait, netMost)
+		}
+	}
+	if len(waits) < 50 {
+		t.Errorf("100 looks have %d different waits", len(waits))
+	}
+}
+
 // TestALostWakeUpIsMadeUpFor: a look that finds a task wakes the topic. If nobody heard about
 // the task, it names the shard, so that the other scanners are woken too.
 func TestALostWakeUpIsMadeUpFor(t *testing.T) {

@@ -10,9 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// headsAtOnce bounds the commands of one pipeline, so that Redis serves others in between.
-const headsAtOnce = 200
-
 // Head says when a shard needs attention, read from its first score alone. Err says why it
 // isn't known.
 type Head struct {
@@ -24,21 +21,18 @@ type Head struct {
 }
 
 // Heads reads the first score of shards of any topics, one plain command each. It costs
-// Redis less than Topic.Attention. The results are in the order of the shards.
+// Redis less than Topic.Attention. A node of a Redis Cluster that hangs until ctx ends spoils
+// only its own shards. The results are in the order of the shards.
 func (s *Store) Heads(ctx context.Context, shards []Shard) []Head {
-	heads := make([]Head, 0, len(shards))
-	for len(shards) > 0 {
-		some := shards[:min(headsAtOnce, len(shards))]
-		shards = shards[len(some):]
-		pipe := s.Client(ctx).Pipeline()
-		answers := make([]*redis.ZSliceCmd, len(some))
-		for i, at := range some {
-			answers[i] = pipe.ZRangeWithScores(ctx, at.due(), 0, 0)
-		}
-		_, _ = pipe.Exec(ctx) // each answer has its own error
-		for i, a := range answers {
-			heads = append(heads, headOf(some[i], a))
-		}
+	keys := make([]string, len(shards))
+	for i, at := range shards {
+		keys[i] = at.due()
+	}
+	heads := make([]Head, len(shards))
+	for i, answer := range pipelined(ctx, s, keys, func(pipe redis.Pipeliner, key string) *redis.ZSliceCmd {
+		return pipe.ZRangeWithScores(ctx, key, 0, 0)
+	}) {
+		heads[i] = headOf(shards[i], answer)
 	}
 	return heads
 }

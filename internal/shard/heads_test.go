@@ -47,7 +47,7 @@ func TestManyHeads(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	due := c.put(task.In(time.Hour), "later")
-	shards := make([]Shard, 2*headsAtOnce+1)
+	shards := make([]Shard, 2*commandsAtOnce+1)
 	for i := range shards {
 		shards[i] = c.Shard(i % 2)
 	}

@@ -130,21 +130,18 @@ type PlacementRead struct {
 	Err error
 }
 
-// Placements reads the placements of topics in pipelines. The results are in the order of the
-// topics.
+// Placements reads the placements of topics in pipelines. A node of a Redis Cluster that hangs until
+// ctx ends spoils only its own topics. The results are in the order of the topics.
 func (s *Store) Placements(ctx context.Context, topics []*Topic) []PlacementRead {
-	all := make([]PlacementRead, 0, len(topics))
-	for some := range slices.Chunk(topics, headsAtOnce) {
-		pipe := s.Client(ctx).Pipeline()
-		answers := make([]*redis.StringCmd, len(some))
-		for i, t := range some {
-			answers[i] = pipe.HGet(ctx, t.placementKey(), "value")
-		}
-		_, _ = pipe.Exec(ctx) // each answer has its own error
-		for i, t := range some {
-			p, err := t.placementFrom(answers[i].Result())
-			all = append(all, PlacementRead{p, err})
-		}
+	keys := make([]string, len(topics))
+	for i, t := range topics {
+		keys[i] = t.placementKey()
+	}
+	all := make([]PlacementRead, len(topics))
+	for i, answer := range pipelined(ctx, s, keys, func(pipe redis.Pipeliner, key string) *redis.StringCmd {
+		return pipe.HGet(ctx, key, "value")
+	}) {
+		all[i].Placement, all[i].Err = topics[i].placementFrom(answer.Result())
 	}
 	return all
 }

@@ -123,7 +123,37 @@ func (t *Topic) Seen(ctx context.Context, p, seen Placement) (Placement, error) 
 // same epoch. That shard refuses the callers of p and can't be found clean. Otherwise an
 // *UnreadableError names the shards that can't be read.
 func (t *Topic) Forked(ctx context.Context, p Placement) error {
-	seen, err := t.seen(ctx, p.Scanned())
+	return t.store.Forked(ctx, []Placed{{t, p}})[0]
+}
+
+// Placed is a topic and its placement.
+type Placed struct {
+	Topic     *Topic
+	Placement Placement
+}
+
+// Forked is Topic.Forked for many topics, in pipelines. The errors are in the order of the topics.
+func (s *Store) Forked(ctx context.Context, topics []Placed) []error {
+	errs := make([]error, 0, len(topics))
+	for len(topics) > 0 {
+		var keys []string
+		n := 0 // topics whose fences are read together
+		for ; n < len(topics) && len(keys) < MaxShards; n++ {
+			keys = append(keys, topics[n].Topic.fences(topics[n].Placement.Scanned())...)
+		}
+		answers := s.readFences(ctx, keys)
+		for _, p := range topics[:n] {
+			shards := p.Placement.Scanned()
+			errs = append(errs, p.Topic.forkedFrom(p.Placement, answers[:shards]))
+			answers = answers[shards:]
+		}
+		topics = topics[n:]
+	}
+	return errs
+}
+
+func (t *Topic) forkedFrom(p Placement, fences []*redis.StringCmd) error {
+	seen, err := t.seenBy(fences)
 	for _, s := range seen {
 		if s.Epoch == p.Epoch && s != p {
 			return t.forked(p, s)
@@ -156,12 +186,26 @@ func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, erro
 // that have seen none are left out. An *UnreadableError names the shards that can't be
 // read.
 func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
-	pipe := t.store.Client(ctx).Pipeline()
-	fences := make([]*redis.StringCmd, n)
-	for i := range fences {
-		fences[i] = pipe.HGet(ctx, t.Shard(i).fence(), "placement")
+	return t.seenBy(t.store.readFences(ctx, t.fences(n)))
+}
+
+// fences returns the keys of the fences of the first n shards.
+func (t *Topic) fences(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = t.Shard(i).fence()
 	}
-	_, _ = pipe.Exec(ctx) // each command carries its own error
+	return keys
+}
+
+func (s *Store) readFences(ctx context.Context, keys []string) []*redis.StringCmd {
+	return pipelined(ctx, s, keys, func(pipe redis.Pipeliner, key string) *redis.StringCmd {
+		return pipe.HGet(ctx, key, "placement")
+	})
+}
+
+// seenBy is seen, of fences that were read.
+func (t *Topic) seenBy(fences []*redis.StringCmd) ([]Placement, error) {
 	var all []Placement
 	failed := map[int]error{}
 	for i, g := range fences {
@@ -179,5 +223,5 @@ func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
 		}
 		all = append(all, p)
 	}
-	return all, t.LeftOut(n, failed)
+	return all, t.LeftOut(len(fences), failed)
 }
