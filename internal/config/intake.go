@@ -60,10 +60,17 @@ func intakeKey(value any) string {
 			return ""
 		}
 		return "must be " + IntakeKeyMessageID + ", " + IntakeKeyNone + " or " + IntakeKeyHeader + "NAME; got " + show(value)
-	case strings.HasPrefix(strings.ToLower(header), task.ReservedHeaderPrefix) || strings.EqualFold(header, "x-delay"):
+	case reserved(header):
 		return "must not name a header that says what duefleet does: " + show(header)
 	}
 	return within("", "1", "128")(header)
+}
+
+// reserved reports whether messages with a header of that name, or of one that is spelt nearly so, say
+// when they are due or are refused.
+func reserved(header string) bool {
+	plain := strings.ReplaceAll(strings.ToLower(header), "_", "-")
+	return plain == "x-delay" || strings.HasPrefix(plain, task.ReservedHeaderPrefix)
 }
 
 // newIntake returns the section intake of an empty document {intake: {}}.

@@ -57,6 +57,9 @@ func TestABatchOfAFullRedis(t *testing.T) {
 	check.Equal(t, "answers", fmt.Sprint(d.agree(answers, numbered)), "map[503 redis_full no:50]")
 	check.Equal(t, "after", fmt.Sprint(answers[0]["retry"], answers[0]["retry_after"]), "true 10")
 	check.OK(t, server.Kill())
+	check.Until(t, "the server to notice", func() bool { // an open connection may still take a request
+		return d.do("PUT", path("a")+"?in=1h", "").body["code"] == "unavailable"
+	})
 	answers, err = d.batch(strings.NewReader(`{"verb":"schedule","id":"a","in":"1h"}` + "\n" + `{"verb":"cancel"}`))
 	check.OK(t, err)
 	away, bad := answers[0], answers[1]

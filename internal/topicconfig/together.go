@@ -57,6 +57,6 @@ func (p Plan) reroutes() bool {
 	}
 	return slices.ContainsFunc(config.Diff(p.Found.Topic, p.After.Topic), func(c config.Change) bool {
 		section, _, _ := strings.Cut(c.Key, ".")
-		return slices.Contains([]string{"exchange", "intake", "declare"}, section)
+		return slices.Contains([]string{"exchange", "routing_key", "intake", "declare"}, section)
 	})
 }
