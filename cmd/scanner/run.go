@@ -122,6 +122,7 @@ func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 		return err
 	}
 	defer done()
+	cli.FewThreads(ctx)
 	return member.Run(ctx)
 }
 

@@ -30,7 +30,7 @@ type Demand struct {
 }
 
 // Work does what a poller decides for a topic. Its methods are called by one goroutine, and return
-// soon. But methods of a Claim, and Reserve, may be called by several.
+// soon. But Claim may take long, and is called by several.
 type Work interface {
 	Demand() Demand
 	// Drawn takes the placement that a draw read.
@@ -42,10 +42,10 @@ type Work interface {
 	// Claimed reports whether the last claim from a shard worked. Other shards are claimed
 	// from without a look. So a missing right shows at once, and not only when a task is due.
 	Claimed(shard int) bool
-	// Reserve waits until a claim may be sent, and returns nil if ctx ends first. It also
-	// returns nil if the topic's rate allows no task, or if Redis doesn't tell. Then nothing
-	// is claimed before rest.
-	Reserve(ctx context.Context) (c Claim, rest time.Time)
+	// Claim waits until a claim may be sent, sends it, and passes on what it found. It sends nothing
+	// if tick ends first. It doesn't either if the topic's rate allows no task, or if Redis doesn't
+	// tell. Then nothing is claimed before Answer.Rest. The end of life doesn't interrupt it.
+	Claim(life, tick context.Context, r Request) Answer
 	// Fails notes that a node doesn't serve the topic, Works that it does. Keep forgets all
 	// nodes that it isn't called with. nil means that the topic isn't polled, so that no call
 	// could show that Redis serves it again.
@@ -54,17 +54,21 @@ type Work interface {
 	Keep(ctx context.Context, nodes map[string]bool)
 }
 
-// Claim is one claim.
-type Claim interface {
-	// Send claims from a shard, which is polled for stay. Forward then passes on what it found.
-	Send(ctx context.Context, shard int, stay time.Duration) (Answer, error)
-	Forward(ctx context.Context)
-	// GiveBack gives back what is reserved, because the answer takes long.
-	GiveBack()
+// Request asks for a claim from a shard, which is polled until End. If Redis doesn't answer for
+// Patience, the claim gives back what is reserved for it, and calls Late.
+type Request struct {
+	Shard    int
+	End      time.Time
+	Patience time.Duration
+	Late     func()
 }
 
-// Answer is the answer to a claim.
+// Answer is the answer to a claim. If it wasn't sent, only Rest may be set. After an error only Asked
+// and Heard are.
 type Answer struct {
+	Sent bool
+	Rest time.Time
+	Err  error
 	// Asked and Heard are when the claim was sent and answered, by this process's clock. At
 	// Heard, Redis's clock showed Now.
 	Asked, Heard, Now time.Time
@@ -285,11 +289,7 @@ func (p *Poller) looked(ctx context.Context, l *look) {
 type claiming struct {
 	at     *polled
 	node   *node
-	rest   time.Time // no claim before it, if this one wasn't sent
-	sent   bool
 	answer Answer
-	err    error
-	took   time.Duration // until the answer came
 
 	// Only the loop uses these.
 	late, over bool
@@ -308,38 +308,19 @@ func (p *Poller) claim(ctx context.Context, d Demand) {
 		}
 		p.begin(a)
 		p.under++
-		c, tick, end, limit := &claiming{at: a, node: a.node}, p.tick.ctx, p.tick.end, patience(a.node.took)
+		c, tick := &claiming{at: a, node: a.node}, p.tick.ctx
+		r := Request{Shard: a.shard, End: p.tick.end, Patience: patience(a.node.took)}
+		r.Late = func() { p.post(event{late: c}) }
 		if a.node.silent {
-			limit = 0
+			r.Patience = 0
 		}
 		p.claims.Add(1)
 		p.pool.Go(func() {
 			defer p.claims.Done()
-			p.carryOut(context.WithoutCancel(ctx), tick, c, end, limit)
+			c.answer = p.work.Claim(context.WithoutCancel(ctx), tick, r)
+			p.post(event{claimed: c})
 		})
 	}
-}
-
-// carryOut waits until the claim may be sent, sends it, and forwards what it found. If the answer
-// takes longer than limit, the claim gives back its room, and the loop goes on.
-func (p *Poller) carryOut(ctx, tick context.Context, c *claiming, end time.Time, limit time.Duration) {
-	defer func() { p.post(event{claimed: c}) }()
-	claim, rest := p.work.Reserve(tick)
-	if c.rest, c.sent = rest, claim != nil; !c.sent {
-		return
-	}
-	began := time.Now()
-	timer := time.AfterFunc(limit, func() {
-		claim.GiveBack()
-		p.post(event{late: c})
-	})
-	c.answer, c.err = claim.Send(ctx, c.at.shard, end.Sub(began))
-	timer.Stop()
-	c.took = time.Since(began)
-	if c.err == nil {
-		c.answer.Heard = p.convoy.Heard(c.node.name, c.answer.Now, c.answer.Asked, c.answer.Heard)
-	}
-	claim.Forward(ctx)
 }
 
 // late notes that a claim's answer takes long.
@@ -355,23 +336,25 @@ func (p *Poller) late(c *claiming) {
 // claimed notes the outcome of a claim.
 func (p *Poller) claimed(ctx context.Context, c *claiming) {
 	c.over = true
+	answer := c.answer
 	if c.late {
 		c.node.late--
 	} else {
 		p.under--
 	}
-	switch {
-	case !c.sent:
-		p.rest = c.rest
-	case c.err == nil:
-		c.node.took, c.node.silent = c.took, false
-		p.tick.empty = p.tick.empty && c.answer.Found == 0
+	switch took := answer.Heard.Sub(answer.Asked); {
+	case !answer.Sent:
+		p.rest = answer.Rest
+	case answer.Err == nil:
+		c.node.took, c.node.silent = took, false
+		p.tick.empty = p.tick.empty && answer.Found == 0
 		p.work.Works(ctx, c.node.name)
-		c.at.claimed(c.answer)
+		answer.Heard = p.convoy.Heard(c.node.name, answer.Now, answer.Asked, answer.Heard)
+		c.at.claimed(answer)
 	default: // the other shards are served meanwhile
-		c.node.took = c.took
-		if !shard.Definite(c.err) { // a problem of one shard alone is no outage
-			p.work.Fails(ctx, c.node.name, "claim", c.err)
+		c.node.took = took
+		if !shard.Definite(answer.Err) { // a problem of one shard alone is no outage
+			p.work.Fails(ctx, c.node.name, "claim", answer.Err)
 		}
 		c.at.fail(c.at.retry.Next())
 	}

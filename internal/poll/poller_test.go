@@ -138,13 +138,27 @@ func (b *bench) End(bool) {
 	b.ended++
 }
 
-func (b *bench) Reserve(context.Context) (Claim, time.Time) {
+func (b *bench) Claim(_, _ context.Context, r Request) Answer {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if time.Now().Before(b.rest) {
-		return nil, b.rest
+		defer b.mu.Unlock()
+		return Answer{Rest: b.rest}
 	}
-	return (*sending)(b), time.Time{}
+	b.sends = append(b.sends, r.Shard)
+	err, hangs, asked := b.fails[r.Shard], b.hangs[r.Shard], time.Now()
+	b.mu.Unlock()
+	late := time.AfterFunc(r.Patience, func() {
+		b.mu.Lock()
+		b.given++
+		b.mu.Unlock()
+		r.Late()
+	})
+	defer late.Stop()
+	if hangs != nil {
+		err = <-hangs
+	}
+	now := time.Now()
+	return Answer{Sent: true, Err: err, Asked: asked, Heard: now, Now: now}
 }
 
 func (b *bench) Fails(_ context.Context, node, _ string, _ error) {
@@ -166,29 +180,6 @@ func (b *bench) Keep(_ context.Context, nodes map[string]bool) {
 	if nodes == nil {
 		clear(b.silent)
 	}
-}
-
-// sending is a claim of a bench.
-type sending bench
-
-func (s *sending) Send(_ context.Context, at int, _ time.Duration) (Answer, error) {
-	s.mu.Lock()
-	s.sends = append(s.sends, at)
-	err, hangs, asked := s.fails[at], s.hangs[at], time.Now()
-	s.mu.Unlock()
-	if hangs != nil {
-		err = <-hangs
-	}
-	now := time.Now()
-	return Answer{Asked: asked, Heard: now, Now: now}, err
-}
-
-func (s *sending) Forward(context.Context) {}
-
-func (s *sending) GiveBack() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.given++
 }
 
 // starts waits for a claim of each shard, which comes without a look.

@@ -26,8 +26,27 @@ type claim struct {
 	err          error
 }
 
-// Reserve implements poll.Work. It waits for the broker, and for room in the window.
-func (t *polling) Reserve(ctx context.Context) (c poll.Claim, rest time.Time) {
+// Claim implements poll.Work. If the answer takes long, the claim gives back its room. Its tasks are
+// forwarded all the same, even if that exceeds the window.
+func (t *polling) Claim(ctx, tick context.Context, r poll.Request) poll.Answer {
+	c, rest := t.newClaim(tick)
+	if c == nil {
+		return poll.Answer{Rest: rest}
+	}
+	late := time.AfterFunc(r.Patience, func() {
+		c.reserve(0, 0)
+		r.Late()
+	})
+	c.send(ctx, r.Shard, r.End)
+	late.Stop()
+	c.forward(ctx)
+	return poll.Answer{Sent: true, Err: c.err, Asked: c.asked, Heard: c.heard, Now: c.batch.Now, Next: c.batch.Next,
+		Polled: c.batch.Polled, Found: len(c.batch.Tasks)}
+}
+
+// newClaim waits for the broker, and for room in the window. It returns nil if ctx ends first. It
+// also returns nil if the topic's rate allows no task before rest.
+func (t *polling) newClaim(ctx context.Context) (c *claim, rest time.Time) {
 	if err := t.publisher.WaitReady(ctx); err != nil {
 		return nil, rest // the tick is over; the publisher itself reports what is wrong
 	}
@@ -83,25 +102,13 @@ func (t *polling) found(tasks, asked int) {
 	t.asks.Store(int64(asks))
 }
 
-// Send implements poll.Claim.
-func (c *claim) Send(ctx context.Context, at int, stay time.Duration) (poll.Answer, error) {
-	t := c.polling
-	c.shard, c.asked, c.request.Stay = at, time.Now(), stay
+// send leases what is due in a shard, which is polled until end.
+func (c *claim) send(ctx context.Context, at int, end time.Time) {
+	c.shard, c.asked = at, time.Now()
+	c.request.Stay = end.Sub(c.asked)
 	c.batch, c.err = c.retryUntil(ctx)
 	c.heard = time.Now()
-	if c.err != nil {
-		if shard.Definite(c.err) {
-			t.health.Fails(ctx, at, "claim", c.err)
-		}
-		return poll.Answer{}, c.err
-	}
-	return poll.Answer{Asked: c.asked, Heard: c.heard, Now: c.batch.Now, Next: c.batch.Next, Polled: c.batch.Polled,
-		Found: len(c.batch.Tasks)}, nil
 }
-
-// GiveBack implements poll.Claim. What the claim finds is forwarded, even if that exceeds the
-// window.
-func (c *claim) GiveBack() { c.reserve(0, 0) }
 
 // reserve changes what is reserved for the claim to tasks and bytes. From then on the
 // claimed tasks hold that.
@@ -109,11 +116,14 @@ func (c *claim) reserve(tasks, bytes int) {
 	c.polling.window.Keep(*c.room.Swap(&window.Room{}), tasks, bytes)
 }
 
-// Forward implements poll.Claim. It also gives back the room that the tasks don't need.
-func (c *claim) Forward(ctx context.Context) {
+// forward passes on what the claim found, and gives back the room that the tasks don't need.
+func (c *claim) forward(ctx context.Context) {
 	t, n := c.polling, len(c.batch.Tasks)
 	if c.err != nil {
 		c.reserve(0, 0)
+		if shard.Definite(c.err) {
+			t.health.Fails(ctx, c.shard, "claim", c.err)
+		}
 		return
 	}
 	t.metrics.Claim.Observe(c.heard.Sub(c.asked).Seconds())

@@ -25,8 +25,8 @@ func TestAClaimFindsNothingThatIsInFlight(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.put(task.Now(), id)
 		one := &claim{polling: b.topic.polling, request: b.newClaim(10)}
-		_, err := one.Send(t.Context(), 0, 0)
-		check.OK(t, err)
+		one.send(t.Context(), 0, time.Now())
+		check.OK(t, one.err)
 		for _, c := range one.batch.Tasks {
 			claimed[c.ID]++
 		}

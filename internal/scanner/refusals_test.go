@@ -153,8 +153,8 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			one := &claim{polling: b.topic.polling, request: b.newClaim(1)}
-			_, err := one.Send(context.Background(), 0, 0)
-			ended <- err
+			one.send(context.Background(), 0, time.Now())
+			ended <- one.err
 		}()
 		if err := check.Receive(t, "the claim to end", ended); err == nil {
 			t.Error("a claim without an error")

@@ -12,7 +12,6 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/internal/window"
 )
 
@@ -43,21 +42,22 @@ type Settler struct {
 
 	mu      sync.Mutex
 	pending map[int]*settlement // by shard
-	tasks   int                 // tasks that became pending since the last round began
-	kicked  wake.Signal
-	hurried wake.Signal  // what is pending must not gather any longer
-	began   time.Time    // the last round
-	under   map[int]bool // shards whose settlement waits in a queue or is under way
+	tasks   int                 // tasks that became pending since the last round began.
+	hurried bool                // nothing gathers any longer.
+	next    *time.Timer         // of the next round; nil: none is to come.
+	soon    bool                // it comes at once.
+	began   time.Time           // the last round.
+	under   map[int]bool        // shards whose settlement waits in a queue or is under way
 	queues  map[string]*queue
 	idle    chan struct{}
 	ctx     context.Context // of Start; nil before it
-	running bool            // the loop runs, because something is pending
-	working sync.WaitGroup  // the loop, and the goroutines that settle
+	working sync.WaitGroup  // the goroutines that settle, and the next round
 }
 
 // queue holds what is to be done in the shards of one node, so that a node that hangs
 // delays no other.
 type queue struct {
+	node    string
 	waiting []job
 	working int // goroutines that work on it
 }
@@ -89,7 +89,7 @@ type ParkedRun struct {
 func New(cfg Config) *Settler {
 	return &Settler{
 		cfg: cfg, pending: map[int]*settlement{}, under: map[int]bool{}, queues: map[string]*queue{},
-		kicked: wake.NewSignal(), hurried: wake.NewSignal(), idle: make(chan struct{}),
+		idle: make(chan struct{}),
 	}
 }
 
@@ -122,9 +122,6 @@ func (s *Settler) add(at int, to func(*settlement)) {
 	to(s.of(at))
 	s.tasks++
 	s.begin()
-	if s.tasks >= max(1, s.cfg.Window.Size()/8) {
-		s.hurried.Send()
-	}
 }
 
 // of returns what is pending for a shard; s.mu is held.
@@ -147,7 +144,7 @@ const interval = 20 * time.Millisecond
 func (s *Settler) Start(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ctx = ctx
+	s.ctx, s.hurried = ctx, false
 	s.begin()
 }
 
@@ -156,75 +153,64 @@ func (s *Settler) Start(ctx context.Context) {
 func (s *Settler) Wait() {
 	s.mu.Lock()
 	s.ctx = nil
+	if s.next != nil && s.next.Stop() {
+		s.next = nil
+		s.working.Done()
+	}
 	s.mu.Unlock()
 	s.working.Wait()
 }
 
-// begin makes the loop look at what is pending, if there is anything. s.mu is held.
+// begin sets the time of the next round, if anything is pending. That is at once if a part of the
+// window is to be settled, and else at the end of the last round's interval. s.mu is held.
 func (s *Settler) begin() {
-	if len(s.pending) == 0 {
+	if len(s.pending) == 0 || s.ctx == nil || s.ctx.Err() != nil {
 		return
 	}
-	s.kicked.Send()
-	if s.ctx != nil && s.ctx.Err() == nil && !s.running {
-		s.running = true
+	pause := max(0, time.Until(s.began.Add(interval)))
+	if s.hurried || s.tasks >= max(1, s.cfg.Window.Size()/8) {
+		pause = 0
+	}
+	switch {
+	case s.next == nil:
+		s.working.Add(1)
 		ctx := s.ctx
-		s.working.Go(func() { s.run(ctx) })
-	}
-}
-
-// run settles until nothing is pending, or until ctx ends.
-func (s *Settler) run(ctx context.Context) {
-	for !s.rests() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.kicked:
-			s.gather(ctx)
+		s.soon, s.next = pause == 0, time.AfterFunc(pause, func() {
+			defer s.working.Done()
 			s.round(ctx)
-		}
+		})
+	case pause == 0 && !s.soon && s.next.Stop():
+		s.soon = true
+		s.next.Reset(0)
 	}
 }
 
-// rests reports whether nothing is pending. Then the loop no longer runs.
-func (s *Settler) rests() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running = len(s.pending) > 0
-	return !s.running
-}
-
-// gather waits until it is time for the next round.
-func (s *Settler) gather(ctx context.Context) {
-	s.mu.Lock()
-	pause := time.Until(s.began.Add(interval))
-	s.mu.Unlock()
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-s.hurried:
-	case <-timer.C:
-	}
-}
-
-// round starts everything that is pending and doesn't rest, and doesn't wait for it. A
-// shard has at most one settlement under way. Tasks that become pending
-// meanwhile gather.
+// round starts everything that is pending and doesn't rest. A shard has at most one settlement under
+// way. Tasks that become pending meanwhile gather. The goroutine of the round is one of those that
+// settle, so a task of a topic that has little to do needs no other.
 func (s *Settler) round(ctx context.Context) {
+	var own *queue
 	for _, j := range s.takeJobs() {
 		node := s.cfg.Topic.Shard(j.shard).Node(ctx)
 		s.mu.Lock()
 		if s.queues[node] == nil {
-			s.queues[node] = &queue{}
+			s.queues[node] = &queue{node: node}
 		}
 		q := s.queues[node]
 		q.waiting = append(q.waiting, j)
-		if q.working < workers {
+		switch {
+		case q.working == workers:
+		case own == nil:
+			own = q
 			q.working++
-			s.working.Go(func() { s.workOff(ctx, node, q) })
+		default:
+			q.working++
+			s.working.Go(func() { s.workOff(ctx, q) })
 		}
 		s.mu.Unlock()
+	}
+	if own != nil {
+		s.workOff(ctx, own)
 	}
 }
 
@@ -234,7 +220,7 @@ func (s *Settler) takeJobs() (all []job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.tasks, s.began = 0, now
+	s.tasks, s.began, s.next = 0, now, nil
 	for at, p := range s.pending {
 		if !s.under[at] && !now.Before(p.rest) {
 			all = append(all, job{at, p})
@@ -246,12 +232,12 @@ func (s *Settler) takeJobs() (all []job) {
 }
 
 // workOff carries out what waits in a queue until it is empty.
-func (s *Settler) workOff(ctx context.Context, node string, q *queue) {
+func (s *Settler) workOff(ctx context.Context, q *queue) {
 	for {
 		s.mu.Lock()
 		if len(q.waiting) == 0 {
 			if q.working--; q.working == 0 {
-				delete(s.queues, node)
+				delete(s.queues, q.node)
 			}
 			s.mu.Unlock()
 			return
@@ -347,8 +333,9 @@ func (s *Settler) Drain(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		left, idle := len(s.pending)+len(s.under), s.idle
+		s.hurried = true
+		s.begin()
 		s.mu.Unlock()
-		s.hurried.Send()
 		if left == 0 {
 			return nil
 		}

@@ -32,32 +32,40 @@ func TestMeasureAThousandTopics(t *testing.T) { //nolint:paralleltest // it has 
 		check.OK(t, fleet.WriteConfig(path, map[string]any{"topics": all}))
 		return path
 	}
-	took := func(what string, most time.Duration, do func()) {
+	took := func(what string, most time.Duration, do func()) (commands int64) {
 		t.Helper()
-		began, commands := time.Now(), w.commands()
+		began, before := time.Now(), w.commands()
 		do()
-		d, sent := time.Since(began), w.commands()-commands
-		t.Logf("%s: %.1f s, %d Redis commands", what, d.Seconds(), sent)
+		d, commands := time.Since(began), w.commands()-before
+		t.Logf("%s: %.1f s, %d Redis commands", what, d.Seconds(), commands)
 		if d > most {
 			t.Errorf("%s took %s, want at most %s", what, d, most)
 		}
+		return commands
 	}
 	took("topic apply of 1,000 new topics", 2*time.Second, func() {
 		must(t, w.scanner("topic", "apply", "-f", documents(1000), "--yes", "--no-wait"))
 	})
-	took("three scanners until they are ready", 10*time.Second, func() { w.start(3) })
+	took("three scanners until they are ready", 5*time.Second, func() { w.start(3) })
 	w.pass(30 * time.Second)
-	took("30 s of rest", time.Minute, func() { w.pass(30 * time.Second) })
+	rest := took("30 s of rest", time.Minute, func() { w.pass(30 * time.Second) })
 	for _, args := range [][]string{{"status"}, {"doctor"}, {"check"}, {"topic", "ls"}} {
 		took(fmt.Sprint("scanner ", args), 2*time.Second, func() { must(t, w.scanner(args...)) })
 	}
-	took("1,000 changed documents, until the heartbeats of all scanners have them", 5*time.Second, func() {
-		index := w.rewriteAll("rate: 1000", "rate: 2000")
-		check.Until(t, "all scanners to have the documents", rarely(func() bool {
-			return !slices.ContainsFunc(w.status().Fleet, func(m fleet.MemberStatus) bool { return m.Applied < index })
-		}))
+	var index uint64
+	commands := took("1,000 changed documents, and 5 s", 8*time.Second, func() {
+		index = w.rewriteAll("rate: 1000", "rate: 2000")
+		w.pass(5 * time.Second)
 	})
-	took("three scanners until they have stopped", 10*time.Second, w.stop)
+	if most := rest/5 + 10*topics*3; commands > most {
+		t.Errorf("%d commands for 1,000 documents in three scanners, want at most %d", commands, most)
+	}
+	for _, m := range w.status().Fleet {
+		if m.Applied < index {
+			t.Errorf("after 5 s a scanner has the documents up to %d, want %d", m.Applied, index)
+		}
+	}
+	took("three scanners until they have stopped", 2*time.Second, w.stop)
 }
 
 // rewriteAll replaces a text in all documents, and returns the index of Consul after that.
