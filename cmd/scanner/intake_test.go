@@ -86,7 +86,8 @@ func TestTopicsInACircleAreRefused(t *testing.T) {
 	o.wants(cli.Done, "ok: 1 topics in consul", "check")
 	o.puts(map[string]string{"payments": "{exchange: y, intake: {exchange: x}}"})
 	o.wants(cli.Failed, circle, "check")
-	o.puts(map[string]string{"orders": "{exchange: '', routing_key: due, intake: {exchange: y, queue: q}}", "payments": "{}"})
+	o.puts(map[string]string{"payments": "{}",
+		"orders": "{exchange: '', routing_key: due, intake: {exchange: y, queue: q}}"})
 	o.wants(cli.Failed, "circle: orders delivers to queue q, the intake of orders", "topic", "set", "orders",
 		"routing_key=q")
 }

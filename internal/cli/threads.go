@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	threadsEvery = time.Second // how often the number of threads is decided
-	mostBusy     = 0.75        // of the threads: busier ones are too few
-	leastBusy    = 0.25        // of the threads: for less, half as many would do
+	threadsEvery = time.Second // how often the number of threads is decided.
+	mostBusy     = 0.75        // of the threads: busier ones are too few.
+	leastBusy    = 0.25        // of the threads: for less, half as many would do.
 )
 
 // FewThreads lets a server run Go code on one thread at a time, until ctx ends. While it keeps its
@@ -50,8 +50,8 @@ func FewThreads(ctx context.Context) {
 	}()
 }
 
-// threadsFor returns how many threads a process needs that has some, 1 to most. So many of them were
-// used, in the mean.
+// threadsFor returns how many threads a process needs that has some, 1 to most. In the mean it used a
+// number of them.
 func threadsFor(used float64, threads, most int) int {
 	switch {
 	case used > mostBusy*float64(threads):

@@ -66,8 +66,8 @@ func intakeKey(value any) string {
 	return within("", "1", "128")(header)
 }
 
-// reserved reports whether messages with a header of that name, or of one that is spelt nearly so, say
-// when they are due or are refused.
+// reserved reports whether a message with a header of that name says when it is due. The same holds for
+// a misspelt name, with which a message is refused.
 func reserved(header string) bool {
 	plain := strings.ReplaceAll(strings.ToLower(header), "_", "-")
 	return plain == "x-delay" || strings.HasPrefix(plain, task.ReservedHeaderPrefix)

@@ -270,8 +270,8 @@ func TestBoundaries(t *testing.T) {
 		"intake.type":       {"topic", "fanout", "headers", "!direct", "!x-delayed-message"},
 		"intake.headers":    {"true", "false", "!full"},
 		"intake.priorities": {"true", "false", "!refuse"},
-		"intake.key": {"message_id", "none", "header:order-id", "!header:", "!header:x-duefleet-in", "!header:X-Delay", "!header:x_delay",
-			"!header:X_Duefleet_id", "!id", "!header:" + strings.Repeat("x", 129)},
+		"intake.key": {"message_id", "none", "header:order-id", "!header:", "!header:x-duefleet-in", "!header:X-Delay",
+			"!header:x_delay", "!header:X_Duefleet_id", "!id", "!header:" + strings.Repeat("x", 129)},
 	} {
 		for _, v := range values {
 			text, refused := strings.CutPrefix(v, "!")
