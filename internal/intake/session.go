@@ -51,6 +51,7 @@ type session struct {
 	shut    bool  // nothing more is admitted.
 	fit     int   // unacked when a message didn't fit.
 	full    bool  // all that was admitted before that has arrived.
+	again   bool  // RabbitMQ had delivered the message before that arrived last.
 	granted int64 // bytes of Large that it has, until nothing is unacked.
 	wants   int64 // bytes of Large that it lacked.
 }
@@ -124,6 +125,7 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 			it := s.rules.read(&d, time.Now())
 			s.mu.Lock()
 			s.arrive(it)
+			s.again = d.Redelivered
 			s.mu.Unlock()
 			if s.in.cfg.pace.arrived != nil {
 				s.in.cfg.pace.arrived()
@@ -242,11 +244,20 @@ func (s *session) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if want := s.better(); want != s.prefetch && more {
+		if want := s.better(); want != s.prefetch && more && s.mayEnd() {
 			s.in.prefetch = want
 			return nil
 		}
 	}
+}
+
+// mayEnd reports whether the session may end to begin again. RabbitMQ puts messages that come back
+// behind all others that came back before. So a session that ends while RabbitMQ still has such
+// messages changes their order. It delivers them first: once another message arrives, it has none.
+func (s *session) mayEnd() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unacked == 0 || !s.again
 }
 
 // takeBatch returns the next batch; nil if nothing has arrived. Once more is false, nothing
