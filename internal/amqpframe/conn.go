@@ -33,13 +33,15 @@ type Conn struct {
 	gate     *Gate
 	admits   map[uint16]Admit // by channel, between a message's first frame and its second
 	refused  map[uint16]int   // by channel, bytes of a body that are still to come
-	end      func()           // closes ended
-	ended    chan struct{}
 
-	buffer int    // the size of store while frames fit
-	store  []byte // the memory of held
-	held   []byte // arrived and not passed on
-	clear  int64  // bytes that may pass: from held, and behind it the rest of a frame
+	end   func() // closes ended
+	ended chan struct{}
+
+	buffer int // the size of store while frames fit
+
+	store []byte // the memory of held
+	held  []byte // arrived and not passed on
+	clear int64  // bytes that may pass: from held, and behind it the rest of a frame
 
 	instead []byte // passes before held
 	drop    int64  // bytes that don't pass: from held, and behind it the rest of a frame
@@ -140,8 +142,8 @@ func (c *Conn) fill() error {
 }
 
 // check looks at the frames in held that aren't clear, and stops at one that it has only a
-// part of. It stops before one to replace, to drop or to ask the gate about, too, and does that once
-// it is the first.
+// part of. It stops before one to replace, to drop or to wait for, too, and does that once it is the
+// first. What is before it may have to be handled first.
 func (c *Conn) check() error {
 	for c.clear < int64(len(c.held)) {
 		frame := c.held[c.clear:]
@@ -180,7 +182,7 @@ func (c *Conn) check() error {
 		if int64(len(frame)) < whole {
 			return nil
 		}
-		if c.clear > 0 && c.admits[channel] != nil { // what is before it may have to be handled first
+		if c.clear > 0 && !c.known(channel, frame[:whole]) {
 			return nil
 		}
 		other, err := c.other(channel, frame[:whole])
@@ -198,6 +200,29 @@ func (c *Conn) check() error {
 	}
 	return nil
 }
+
+// known asks about a message that isn't the first in held, and keeps the answer for other. It returns
+// false if the message doesn't come as it is.
+func (c *Conn) known(channel uint16, frame []byte) bool {
+	admit := c.admits[channel]
+	if admit == nil || len(frame) < firstAt+frameTail {
+		return true
+	}
+	admitted, later := admit(bodyOf(frame), len(frame))
+	switch {
+	case later != nil:
+		return false
+	case admitted:
+		c.admits[channel] = always
+	default:
+		c.admits[channel] = never
+	}
+	return admitted
+}
+
+func always(int, int) (admitted bool, later <-chan struct{}) { return true, nil }
+
+func never(int, int) (admitted bool, later <-chan struct{}) { return false, nil }
 
 // other returns what passes in place of a header frame; nil for the frame itself. The error says that
 // the connection was closed while the message had to wait.

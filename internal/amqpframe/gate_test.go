@@ -31,9 +31,11 @@ func newDelivery(channel uint16, tag string, table, body []byte) (frames [][]byt
 type flow struct {
 	send, pass [][]byte // frames; nil for one that doesn't pass
 	answers    []bool   // of the gate
-	waits      []int    // how often each message has to wait before that
-	asked      []int    // the bytes that it was asked about
-	sizes      []int    // these bytes
+
+	waits []int // how often each message has to wait before its answer
+
+	asked []int // the bytes that it was asked about
+	sizes []int // these bytes
 }
 
 func (f *flow) admit(body, properties int) (admitted bool, later <-chan struct{}) {

@@ -18,11 +18,16 @@ import (
 // message for the consumer "a" wait for later.
 func newWaiting(t *testing.T, later <-chan struct{}, frames ...[]byte) (c *Conn, server net.Conn) {
 	t.Helper()
-	gate, asked := NewGate(), 0
+	gate, admitted := NewGate(), 0
 	t.Cleanup(gate.Watch("a", func(int, int) (bool, <-chan struct{}) {
-		if asked++; asked == 2 {
-			return false, later
+		if admitted == 1 {
+			select {
+			case <-later:
+			default:
+				return false, later
+			}
 		}
+		admitted++
 		return true, nil
 	}))
 	client, server := net.Pipe()

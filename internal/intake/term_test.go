@@ -8,8 +8,8 @@ import (
 	"github.com/duefleet/duefleet/test/fixture"
 )
 
-// TestAConsumerKnowsTheTermBeforeItsFirstMessage: it looks again while it waits for the queue. What it
-// learns once a message may have come doesn't count.
+// TestAConsumerKnowsTheTermBeforeItsFirstMessage: it looks again while it waits for the queue. A
+// term that it learns once a message may have come doesn't count.
 func TestAConsumerKnowsTheTermBeforeItsFirstMessage(t *testing.T) {
 	t.Parallel()
 	r := fixture.New(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/window"
 )
 
-// inbound is for the intakes of all topics. Each has a connection of its own: it stands still while
+// inbound is for the intakes of all topics. Each has a connection of its own. It stands still while
 // its topic has no room in memory, and a message that ends it ends no other one.
 type inbound struct {
 	connection forward.Config

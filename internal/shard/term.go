@@ -59,7 +59,7 @@ func (t *Topic) BeginTerm(ctx context.Context, latest Term) (Term, Placement, er
 }
 
 // LatestTerm returns the latest term of the topic's intake, 0 if none has begun, and the placement.
-// Errors are those of Topic.Placement.
+// It returns the errors of Topic.Placement.
 func (t *Topic) LatestTerm(ctx context.Context) (Term, Placement, error) {
 	var there struct {
 		Value  *string `redis:"value"`
