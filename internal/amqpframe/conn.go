@@ -143,7 +143,7 @@ func (c *Conn) fill() error {
 
 // check looks at the frames in held that aren't clear, and stops at one that it has only a
 // part of. It stops before one to replace, to drop or to wait for, too, and does that once it is the
-// first. What is before it may have to be handled first.
+// first. Those before it may have to be handled first.
 func (c *Conn) check() error {
 	for c.clear < int64(len(c.held)) {
 		frame := c.held[c.clear:]
