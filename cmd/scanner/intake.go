@@ -133,12 +133,14 @@ func (r *refusing) refuse(cmd *cobra.Command, cfg *config.Config, topic *shard.T
 	n *bulk.Counts) error {
 	fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the first message of queue %s, for up to %s\n", in.Queue, r.wait)
 	all := func(yield func(refusedLine) bool) error {
-		return withBroker(cmd.Context(), cfg, func(ctx context.Context, b *forward.Connection) error {
-			first := intake.First{Topic: topic, Broker: b, Queue: in.Queue, Refused: in.Refused(), Reason: r.reason,
-				Wait: r.wait}
-			return first.Refuse(ctx, r.limit, func(d *amqp.Delivery) {
-				n.Matched, n.Changed = n.Matched+1, n.Changed+1
-				yield(refusedLine{d.MessageId, d.Exchange, d.RoutingKey, len(d.Body)})
+		return withBroker(cmd.Context(), cfg, func(ctx context.Context, receives *forward.Connection) error {
+			return withBroker(ctx, cfg, func(ctx context.Context, publishes *forward.Connection) error {
+				first := intake.First{Topic: topic, In: receives, Out: publishes, Queue: in.Queue, Refused: in.Refused(),
+					Reason: r.reason, Wait: r.wait}
+				return first.Refuse(ctx, r.limit, func(d *amqp.Delivery) {
+					n.Matched, n.Changed = n.Matched+1, n.Changed+1
+					yield(refusedLine{d.MessageId, d.Exchange, d.RoutingKey, len(d.Body)})
+				})
 			})
 		})
 	}

@@ -8,15 +8,19 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 const (
 	// maxHeader is the largest frame of properties that is read, in bytes. A larger one ends
 	// the connection.
 	maxHeader = 16 << 20
-	// bufferSize holds many small messages, so that one read gets them all.
-	bufferSize = 64 << 10
+	// bufferSize holds many small messages, so that one read gets them all. A connection begins with
+	// firstBuffer, because many have little to receive.
+	bufferSize  = 64 << 10
+	firstBuffer = 4 << 10
 )
 
 // Conn is the connection below amqp091-go, above TLS. All bytes from the server pass
@@ -25,9 +29,15 @@ const (
 type Conn struct {
 	net.Conn
 	frameMax atomic.Int64
+	silence  atomic.Int64 // how long the server may send nothing, in ns; 0: for ever
 	gate     *Gate
-	admits   map[uint16]func(int, int) bool // by channel, between a message's first frame and its second
-	refused  map[uint16]int                 // by channel, bytes of a body that are still to come
+	admits   map[uint16]Admit // by channel, between a message's first frame and its second
+	refused  map[uint16]int   // by channel, bytes of a body that are still to come
+
+	end   func() // closes ended
+	ended chan struct{}
+
+	buffer int // the size of store while frames fit
 
 	store []byte // the memory of held
 	held  []byte // arrived and not passed on
@@ -41,15 +51,30 @@ type Conn struct {
 // New returns a connection that hides from its reader what amqp091-go can't read, and what the
 // gate doesn't admit; nil admits all.
 func New(conn net.Conn, gate *Gate) *Conn {
-	return &Conn{Conn: conn, gate: gate, admits: map[uint16]func(int, int) bool{}, refused: map[uint16]int{}}
+	ended := make(chan struct{})
+	return &Conn{Conn: conn, gate: gate, admits: map[uint16]Admit{}, refused: map[uint16]int{},
+		buffer: firstBuffer, end: sync.OnceFunc(func() { close(ended) }), ended: ended}
+}
+
+// Close closes the connection below. A Read that waits for the gate returns.
+func (c *Conn) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// SetReadDeadline sets when the connection is lost if the server sends nothing. The time in which
+// the gate lets nothing be read doesn't count.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.silence.Store(int64(max(0, time.Until(t))))
+	return c.Conn.SetReadDeadline(t)
 }
 
 // SetFrameMax sets the frame_max that the library negotiated, in bytes. The caller sets it
 // before it consumes. 0 and below: no limit.
 func (c *Conn) SetFrameMax(bytes int) { c.frameMax.Store(int64(bytes)) }
 
-// Read is for one goroutine. It waits only while nothing can pass. It returns errors of the
-// connection below, and one of its own for properties above 16 MiB.
+// Read is for one goroutine. It waits while nothing can pass, and while the gate says so. It returns
+// errors of the connection below, and one of its own for properties above 16 MiB.
 func (c *Conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -99,13 +124,16 @@ func (c *Conn) fill() error {
 		return err
 	}
 	switch {
-	case len(c.held) == 0 && len(c.store) != bufferSize:
-		c.store = make([]byte, bufferSize)
+	case len(c.held) == 0 && len(c.store) != c.buffer:
+		c.store = make([]byte, c.buffer)
 	case len(c.held) == len(c.store): // a frame that is larger
 		c.store = make([]byte, 2*len(c.store))
 	}
 	had := copy(c.store, c.held)
 	n, err := c.Conn.Read(c.store[had:])
+	if had+n == len(c.store) {
+		c.buffer = min(2*c.buffer, bufferSize)
+	}
 	if c.held = c.store[:had+n]; n > 0 {
 		c.err = err
 		return nil
@@ -114,7 +142,8 @@ func (c *Conn) fill() error {
 }
 
 // check looks at the frames in held that aren't clear, and stops at one that it has only a
-// part of. It stops before one to replace or to drop, too, and does that once it is the first.
+// part of. It stops before one to replace, to drop or to wait for, too, and does that once it is the
+// first. Those before it may have to be handled first.
 func (c *Conn) check() error {
 	for c.clear < int64(len(c.held)) {
 		frame := c.held[c.clear:]
@@ -153,7 +182,13 @@ func (c *Conn) check() error {
 		if int64(len(frame)) < whole {
 			return nil
 		}
-		other := c.other(channel, frame[:whole])
+		if c.clear > 0 && !c.known(channel, frame[:whole]) {
+			return nil
+		}
+		other, err := c.other(channel, frame[:whole])
+		if err != nil {
+			return err
+		}
 		if other == nil {
 			c.clear += whole
 			continue
@@ -166,20 +201,61 @@ func (c *Conn) check() error {
 	return nil
 }
 
-// other returns what passes in place of a header frame; nil for the frame itself. If that isn't
-// the first in held, other is called for it again.
-func (c *Conn) other(channel uint16, frame []byte) []byte {
-	if admit := c.admits[channel]; admit != nil && len(frame) >= firstAt+frameTail {
-		body := bodyOf(frame)
-		if !admit(body, len(frame)) {
-			c.admits[channel] = func(int, int) bool { return false }
-			if c.clear == 0 {
-				c.refused[channel] = body
-				delete(c.admits, channel)
-			}
-			return without(frame)
-		}
-		delete(c.admits, channel)
+// known asks about a message that isn't the first in held, and keeps the answer for other. It returns
+// false if the message doesn't come as it is.
+func (c *Conn) known(channel uint16, frame []byte) bool {
+	admit := c.admits[channel]
+	if admit == nil || len(frame) < firstAt+frameTail {
+		return true
 	}
-	return readable(frame, int(c.frameMax.Load()))
+	admitted, later := admit(bodyOf(frame), len(frame))
+	switch {
+	case later != nil:
+		return false
+	case admitted:
+		c.admits[channel] = always
+	default:
+		c.admits[channel] = never
+	}
+	return admitted
+}
+
+func always(int, int) (admitted bool, later <-chan struct{}) { return true, nil }
+
+func never(int, int) (admitted bool, later <-chan struct{}) { return false, nil }
+
+// other returns what passes in place of a header frame; nil for the frame itself. The error says that
+// the connection was closed while the message had to wait.
+func (c *Conn) other(channel uint16, frame []byte) ([]byte, error) {
+	if admit := c.admits[channel]; admit != nil && len(frame) >= firstAt+frameTail {
+		delete(c.admits, channel)
+		body := bodyOf(frame)
+		admitted, err := c.admitted(admit, body, len(frame))
+		if err != nil {
+			return nil, err
+		}
+		if !admitted {
+			c.refused[channel] = body
+			return without(frame), nil
+		}
+	}
+	return readable(frame, int(c.frameMax.Load())), nil
+}
+
+// admitted asks about a message until it doesn't have to wait.
+func (c *Conn) admitted(admit Admit, body, properties int) (bool, error) {
+	for waited := false; ; waited = true {
+		admitted, later := admit(body, properties)
+		if later == nil {
+			if silence := time.Duration(c.silence.Load()); waited && silence > 0 {
+				return admitted, c.SetReadDeadline(time.Now().Add(silence))
+			}
+			return admitted, nil
+		}
+		select {
+		case <-later:
+		case <-c.ended:
+			return false, net.ErrClosed
+		}
+	}
 }

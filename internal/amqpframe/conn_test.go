@@ -221,7 +221,7 @@ func BenchmarkRead(b *testing.B) {
 		"\x01bl12345678\x05arrayA\x00\x00\x00\x0aI1234I1234")
 	delivery := slices.Concat(newDelivery(1, "a-consumer-tag-of-thirty-bytes", table, make([]byte, 100))...)
 	gate := NewGate()
-	defer gate.Watch("a-consumer-tag-of-thirty-bytes", func(int, int) bool { return true })()
+	defer gate.Watch("a-consumer-tag-of-thirty-bytes", func(int, int) (bool, <-chan struct{}) { return true, nil })()
 	for name, conn := range map[string]func() net.Conn{
 		"direct": func() net.Conn { return &endless{frames: delivery} },
 		"conn":   func() net.Conn { return New(&endless{frames: delivery}, nil) },

@@ -8,6 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/amqpconn"
+	"github.com/duefleet/duefleet/internal/amqpframe"
 )
 
 // Inlet is a queue that gets every message published to an exchange, and a place for
@@ -33,9 +34,8 @@ const (
 )
 
 // Watch lets admit decide, for a new consumer tag, which messages come with their bodies and
-// properties, until the caller calls forget. admit gets the bytes of both, in the order of the
-// messages.
-func (c *Connection) Watch(consumer string, admit func(body, properties int) bool) (forget func()) {
+// properties and which wait, until the caller calls forget.
+func (c *Connection) Watch(consumer string, admit amqpframe.Admit) (forget func()) {
 	return c.gate.Watch(consumer, admit)
 }
 

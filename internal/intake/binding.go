@@ -20,6 +20,7 @@ type binding struct {
 	in       *Intake
 	settings Settings
 	alone    bool          // without a session
+	stuck    func() bool   // of the session: RabbitMQ's answers can't be received
 	channel  *amqp.Channel // stays open; nil before its first use
 }
 
@@ -55,7 +56,7 @@ func (b *binding) keepBound(ctx context.Context) {
 	}
 	half := b.in.cfg.pace.bind / 2
 	for retry.Sleep(ctx, half+rand.N(half)) { //nolint:gosec // jitter needs no secrecy
-		if !b.alone || b.wanted(ctx) {
+		if b.alone && b.wanted(ctx) || !b.alone && !b.stuck() {
 			b.check(ctx, b.again(ctx))
 		}
 	}

@@ -99,7 +99,7 @@ func TestWhileRedisIsAwayAnotherScannerMayTakeOver(t *testing.T) {
 func TestAShardThatFailsMultipliesNoTask(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.pace.handOver, h.pace.unacked = time.Nanosecond, 100 // so the channel is closed right after the acks
+	h.pace.handOver = time.Nanosecond // so the channel is closed right after the acks
 	arrived := make(chan struct{})
 	var tries atomic.Int32
 	h.pace.stored = func() {
@@ -137,7 +137,7 @@ func TestAShardThatFailsMultipliesNoTask(t *testing.T) {
 func TestARefusalThatWaitsMultipliesNoTask(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.pace.handOver, h.pace.unacked = time.Nanosecond, 100
+	h.pace.handOver = time.Nanosecond
 	var tries atomic.Int32
 	h.pace.stored = func() { tries.Add(1) }
 	h.inlet.Declare = false // or each session would fix it

@@ -19,9 +19,12 @@ import (
 // refuse refuses messages with a connection of its own, and returns their IDs.
 func (h *harness) refuse(n int, wait time.Duration) (ids []string, err error) {
 	h.t.Helper()
-	broker, end := h.connect(true)
-	defer end()
-	first := First{Topic: h.redis.Orders(), Broker: broker, Queue: queue, Refused: refused, Reason: "stuck", Wait: wait}
+	in, endIn := h.connect(true)
+	defer endIn()
+	out, endOut := h.connect(true)
+	defer endOut()
+	first := First{Topic: h.redis.Orders(), In: in, Out: out, Queue: queue, Refused: refused, Reason: "stuck", Wait: wait,
+		look: 50 * time.Millisecond}
 	err = first.Refuse(h.t.Context(), n, func(d *amqp.Delivery) { ids = append(ids, d.MessageId) })
 	return ids, err
 }
@@ -32,7 +35,7 @@ func (h *harness) refuse(n int, wait time.Duration) (ids []string, err error) {
 func TestAnOperatorSetsTheFirstMessagesAside(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.pace.handOver, h.pace.quiet = time.Millisecond, 100*time.Millisecond
+	h.pace.handOver, h.pace.quiet, h.pace.look = time.Millisecond, 100*time.Millisecond, 10*time.Millisecond
 	broken := fmt.Sprintf("%s:task:{orders:%d}", h.redis.Prefix, h.placement.New("stuck"))
 	check.OK(t, h.redis.Client.Set(t.Context(), broken, "no hash", 0).Err())
 	h.publish(newMessage("stuck", HeaderIn, "1h"))
@@ -81,7 +84,7 @@ func TestNothingIsRefusedWhileAnotherHasTheQueue(t *testing.T) {
 func TestAStalledScannerStoresNothingThatWasSetAside(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	stalled, err := router.New(h.redis.Store).Topic(fixture.Orders).BeginTerm(t.Context())
+	stalled, err := router.New(h.redis.Store).Topic(fixture.Orders).BeginTerm(t.Context(), 0)
 	check.OK(t, err)
 	put := func(id string) error {
 		entry := shard.Entry{ID: id, When: task.In(time.Hour), Body: shard.EncodeBody(&task.Task{}), Op: shard.NewOp()}

@@ -16,6 +16,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/internal/ratelog"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/router"
@@ -39,8 +40,8 @@ type Broker interface {
 type Inbound interface {
 	Broker
 	// Watch lets admit decide, for a new consumer tag, which messages come with their bodies and
-	// properties, until the caller calls forget. It tells the bytes of both.
-	Watch(consumer string, admit func(body, properties int) bool) (forget func())
+	// properties and which wait, until the caller calls forget. While one waits, nothing is received.
+	Watch(consumer string, admit amqpframe.Admit) (forget func())
 	// Version returns the version of RabbitMQ, as in 4.1.2; "" if it isn't known.
 	Version() string
 }
@@ -71,8 +72,9 @@ type Config struct {
 	Tasks *router.Router
 	// MaxPayload is the largest payload of a task, in bytes.
 	MaxPayload int
-	// In is the connection to receive on; nothing is published on it, so that an alarm of
-	// RabbitMQ doesn't hold up acks. Out is for answers and refused messages.
+	// In is the intake's own connection to receive on, which stands still while there is no room.
+	// Nothing is published on it, so that an alarm of RabbitMQ doesn't hold up acks. Out is for answers
+	// and refused messages.
 	In  Inbound
 	Out Broker
 	// Room returns how many bytes the messages in memory may take, and Hold counts them;
@@ -106,8 +108,8 @@ type pace struct {
 	quiet time.Duration
 	// unmade is for how long the topic may be unknown to Redis before that is trouble.
 	unmade time.Duration
-	// unacked is the first prefetch.
-	unacked int
+	// look is how often a session without messages reads the latest term.
+	look time.Duration
 	// stored is called between Redis's reply and the ack; tests end the process there.
 	stored func()
 	// arrived is called for each message that waits to be carried out.
@@ -121,6 +123,7 @@ const (
 	defaultBind      = 10 * time.Second
 	defaultQuiet     = time.Minute
 	defaultUnmade    = 10 * time.Second
+	defaultLook      = 10 * time.Second
 	// stopGrace is how long a call to Redis may take after the intake was stopped.
 	stopGrace = 2 * time.Second
 	// pauseMin and pauseMax are the limits of the pause between two tries.
@@ -135,13 +138,8 @@ type Intake struct {
 	logs    logs
 	trouble atomic.Pointer[string] // why it takes nothing; nil if it does
 	told    atomic.Bool            // the log says that it stands still
-	size    sizes
 	// failing is why messages failed; nil once a batch was carried out whole since then.
 	failing *string
-	// prefetch of the next session.
-	prefetch int
-	// wants is how many bytes of Large the next session needs for its first message, or 0.
-	wants int64
 }
 
 // logs are the kinds of log lines that may occur once a message.
@@ -158,9 +156,9 @@ func New(cfg Config) *Intake {
 	cfg.pace.bind = cmp.Or(cfg.pace.bind, defaultBind)
 	cfg.pace.quiet = cmp.Or(cfg.pace.quiet, defaultQuiet)
 	cfg.pace.unmade = cmp.Or(cfg.pace.unmade, defaultUnmade)
-	cfg.pace.unacked = cmp.Or(cfg.pace.unacked, firstUnacked)
+	cfg.pace.look = cmp.Or(cfg.pace.look, defaultLook)
 	unbound := ratelog.New(cfg.Log, slog.LevelWarn, "binding of the intake not made again")
-	return &Intake{cfg: cfg, prefetch: cfg.pace.unacked, outbox: outbox{broker: cfg.Out}, logs: logs{
+	return &Intake{cfg: cfg, outbox: outbox{broker: cfg.Out}, logs: logs{
 		refused:    ratelog.New(cfg.Log, slog.LevelWarn, "message of the intake refused"),
 		retried:    ratelog.New(cfg.Log, slog.LevelWarn, "messages of the intake wait, trying again"),
 		unanswered: ratelog.New(cfg.Log, slog.LevelWarn, "answers to messages of the intake not sent"),
@@ -191,7 +189,7 @@ func (in *Intake) Serve(ctx context.Context, s Settings) {
 		err := in.consume(ctx, s)
 		switch {
 		case ctx.Err() != nil:
-		case err == nil: // it wants another prefetch
+		case err == nil: // it wants to begin again
 			known = time.Now()
 			pause.Reset()
 		default:

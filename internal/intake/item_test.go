@@ -80,30 +80,6 @@ func TestAMessageThatWouldComeBackIsRefused(t *testing.T) {
 	}
 }
 
-// TestThePrefetchFollowsTheSize: RabbitMQ limits unacked messages by their number alone. It
-// begins small, and grows while the largest messages fit.
-func TestThePrefetchFollowsTheSize(t *testing.T) {
-	t.Parallel()
-	var s sizes
-	const room = 16 << 20
-	now := s.prefetch(firstUnacked, room, true)
-	for n, row := range []struct{ messages, bytes, want int }{
-		{0, 0, firstUnacked}, {1, 2 << 10, 16}, {1, 2 << 10, 128}, {1, 2 << 10, mostUnacked}, // it grows
-		{1000, 2 << 10, mostUnacked}, {1, 1 << 20, mostUnacked}, {100, 1 << 20, 16}, {20, 100 << 20, 1}, // it shrinks
-		{20_000, 2 << 10, 8}, {20_000, 64 << 10, 64}, {1, 64 << 10, 256},
-	} {
-		for range row.messages {
-			s.add(row.bytes)
-		}
-		if now = s.prefetch(now, room, true); now != row.want {
-			t.Errorf("step %d: prefetch %d, want %d", n, now, row.want)
-		}
-	}
-	if got := s.prefetch(now/4, room, false); got != now/4 {
-		t.Errorf("prefetch %d for a queue that isn't busy", got)
-	}
-}
-
 // TestLargeMessagesStayWithinTheRoom: those that wait when the intake starts, and those behind
 // many small ones, which let RabbitMQ send many at once. The messages of an ID keep their order:
 // those that didn't fit come before later ones.

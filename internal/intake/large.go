@@ -9,7 +9,7 @@ import (
 )
 
 // Large bounds the memory of messages that are larger than the room of their topic. The intakes of
-// a process share it. One that has no place for such a message leaves it in its queue meanwhile.
+// a process share it. One that has no place for such a message waits, in the order of the requests.
 type Large struct {
 	limit int64
 	bytes *semaphore.Weighted
@@ -18,6 +18,35 @@ type Large struct {
 // NewLarge returns a bound in bytes. A message above it is taken if there is no other one.
 func NewLarge(limit int) *Large {
 	return &Large{limit: int64(limit), bytes: semaphore.NewWeighted(int64(limit))}
+}
+
+// alone reports whether a message that is larger than the room may be taken; nothing is unacked, and
+// s.mu is held. If not, it asks Large, and fires s.room once it may be.
+func (s *session) alone(bytes int) bool {
+	of := s.in.cfg.Large
+	want := min(int64(bytes), of.limit)
+	if s.granted == 0 && !s.asking && of.bytes.TryAcquire(want) {
+		s.granted = want
+	}
+	if s.granted > 0 || s.asking {
+		return s.granted > 0
+	}
+	s.asking = true
+	go func() {
+		err := of.bytes.Acquire(s.taking, want)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asking = false
+		switch {
+		case err != nil:
+		case s.shut:
+			of.bytes.Release(want)
+		default:
+			s.granted = want
+		}
+		s.room.Fire()
+	}()
+	return false
 }
 
 // arrival is a message whose size is known, and that amqp091-go hasn't passed on.
@@ -33,7 +62,6 @@ func (s *session) arrive(it *item) {
 	next := s.coming[0]
 	s.coming = s.coming[1:]
 	if next.bytes == 0 {
-		s.full = true
 		return
 	}
 	if it.bytes = next.bytes; next.rejected > 0 {

@@ -21,7 +21,6 @@ func TestABodyAboveTheRoomIsRefused(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
 			h.room, h.dead = 256<<10, dead
-			h.pace.unacked = 100
 			for i := range larges {
 				p := newMessage("large", HeaderIn, "1h", "n", int32(i))
 				p.Body = make([]byte, body)

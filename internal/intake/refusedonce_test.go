@@ -16,7 +16,6 @@ import (
 func (h *harness) oneBatch(bad []amqp.Publishing, keys ...string) (tried func() int) {
 	h.t.Helper()
 	h.inlet.Declare = false // or each session would repair what the test made
-	h.pace.unacked = 100
 	arrived := make(chan struct{})
 	var tries, received atomic.Int32
 	h.pace.arrived = func() { received.Add(1) }

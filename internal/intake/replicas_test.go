@@ -34,7 +34,7 @@ func newAlone(t *testing.T, publish func(a *alone), ids ...string) *alone {
 	t.Helper()
 	a := &alone{server: servertest.OwnRedis(t)}
 	a.harness = newHarnessOn(t, fixture.At(t, a.server.Addr(), "p"))
-	a.pace.handOver, a.pace.unknown, a.pace.unacked = time.Nanosecond, time.Nanosecond, 100
+	a.pace.handOver, a.pace.unknown = time.Nanosecond, time.Nanosecond
 	arrived := make(chan struct{})
 	var armed, waits atomic.Bool
 	var received atomic.Int32
@@ -163,7 +163,7 @@ func TestLostRepliesMultiplyNoTask(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t)
-			h.pace.handOver, h.pace.unknown, h.pace.unacked = time.Nanosecond, patience, 100
+			h.pace.handOver, h.pace.unknown = time.Nanosecond, patience
 			var away atomic.Bool
 			h.redis.Store = h.breakable(func(r faults.Request) bool {
 				put := slices.ContainsFunc(r.Commands, func(c redis.Cmder) bool { return faults.Runs(c, text) })

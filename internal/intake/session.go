@@ -18,21 +18,27 @@ import (
 	"github.com/duefleet/duefleet/internal/wake"
 )
 
-// closeTimeout bounds the orderly close of a channel.
-const closeTimeout = time.Second
-
-// unusedGrant is how long a session keeps a part of Large for a message that doesn't come.
-const unusedGrant = time.Second
+const (
+	// closeTimeout bounds the orderly close of a channel.
+	closeTimeout = time.Second
+	// stuckAfter is how long a message waits for room until answers of RabbitMQ, which are behind it,
+	// can't be expected.
+	stuckAfter = time.Second
+	// unacked is the prefetch of each session: two batches, one in Redis and one that arrives. It never
+	// changes. RabbitMQ puts messages that come back behind those that came back before. So a session
+	// must get all that another one had, or its own would come after the others if it ended.
+	unacked = 2 * batchItems
+)
 
 // session is one consumer on one channel.
 type session struct {
 	in          *Intake
 	channel     *amqp.Channel
 	closes      chan *amqp.Error
-	prefetch    int
 	rules       rules
-	exchange    string         // for refused messages
-	deadLetters bool           // Settings.DeadLetters
+	exchange    string // for refused messages
+	deadLetters bool   // Settings.DeadLetters
+	tenure      tenure
 	tasks       *router.Router // with the session's term; nil before takeOver
 
 	more   wake.Signal   // something arrived
@@ -46,45 +52,41 @@ type session struct {
 	mu      sync.Mutex
 	coming  []arrival // messages that amqp091-go has
 	arrived []*item
-	unacked int   // coming and arrived.
-	bytes   int   // of them.
-	shut    bool  // nothing more is admitted.
-	fit     int   // unacked when a message didn't fit.
-	full    bool  // all that was admitted before that has arrived.
-	again   bool  // RabbitMQ had delivered the message before that arrived last.
-	granted int64 // bytes of Large that it has, until nothing is unacked.
-	wants   int64 // bytes of Large that it lacked.
+	unacked int            // coming and arrived.
+	bytes   int            // of them.
+	shut    bool           // nothing more is admitted.
+	waiting time.Time      // since when the next message waits for room; zero if none does.
+	granted int64          // bytes of Large that it has, until nothing is unacked.
+	asking  bool           // for a part of Large.
+	room    wake.Broadcast // there is more room, or the session is shut.
+
+	taking context.Context // ends when nothing more is admitted
+	stop   func()          // ends it
 }
 
-// consume takes messages until ctx ends, and then returns nil. It also returns nil if
-// another prefetch suits the messages better, or if one didn't fit into the room. Otherwise
-// the error says why it can't go on.
+// consume takes messages until ctx ends, and then returns nil. Otherwise the error says why it
+// can't go on.
 func (in *Intake) consume(ctx context.Context, s Settings) error {
-	one := &session{in: in, prefetch: in.prefetch, rules: rules{maxPayload: in.cfg.MaxPayload, key: s.Key},
-		exchange: s.Refused, deadLetters: s.DeadLetters, more: wake.NewSignal(), over: make(chan struct{}),
-		closed: make(chan struct{}), closes: make(chan *amqp.Error, 1)}
-	if in.wants > 0 { // Acquire waits behind others even for 0
-		if in.cfg.Large.bytes.Acquire(ctx, in.wants) != nil {
-			return nil
-		}
-		one.granted = in.wants
-	}
+	one := &session{in: in, rules: rules{maxPayload: in.cfg.MaxPayload, key: s.Key}, exchange: s.Refused,
+		deadLetters: s.DeadLetters, more: wake.NewSignal(), over: make(chan struct{}), closed: make(chan struct{}),
+		closes: make(chan *amqp.Error, 1), tenure: tenure{topic: in.cfg.Topic}}
+	one.taking, one.stop = context.WithCancel(ctx)
 	defer one.forget()
-	if _, err := in.cfg.Topic.Placement(ctx); err != nil { // else another scanner may have better luck
+	if err := one.tenure.begin(ctx); err != nil { // else another scanner may have better luck
 		return fmt.Errorf("redis: %w%s", err, in.cfg.Advice(err.Error()))
 	}
 	if s.Target == "" {
 		one.rules.loops = s.Queue
 	}
 	consumer := "duefleet-intake-" + rand.Text()
-	defer in.cfg.In.Watch(consumer, one.admit)()
+	forget := in.cfg.In.Watch(consumer, one.admit)
 	var deliveries <-chan amqp.Delivery
 	channel, err := in.cfg.In.Channel(ctx, func(ch *amqp.Channel) (err error) {
 		if err := s.Prepare(ch); err != nil {
 			return err
 		}
 		ch.NotifyClose(one.closes)
-		if err := ch.Qos(one.prefetch, 0, false); err != nil {
+		if err := ch.Qos(unacked, 0, false); err != nil {
 			return fmt.Errorf("set prefetch: %w", err)
 		}
 		if deliveries, err = ch.Consume(s.Queue, consumer, false, false, false, false, nil); err != nil {
@@ -93,20 +95,19 @@ func (in *Intake) consume(ctx context.Context, s Settings) error {
 		return nil
 	})
 	if err != nil {
+		forget()
 		return err
 	}
 	one.channel = channel
 	one.rules.ordered = !s.Priorities && ordersByPriority(in.cfg.In.Version())
-	unused := time.AfterFunc(unusedGrant, func() { one.hold(0, 0) }) // another scanner may have the queue now
-	defer unused.Stop()
 	in.began(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { one.collect(deliveries) })
 	during, end := context.WithCancel(ctx)
-	beside.Go(func() { (&binding{in: in, settings: s}).keepBound(during) })
+	beside.Go(func() { (&binding{in: in, settings: s, stuck: one.stuck}).keepBound(during) })
 	err = one.run(ctx)
 	end()
-	one.close()
+	one.close(forget)
 	beside.Wait()
 	return err
 }
@@ -125,7 +126,6 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 			it := s.rules.read(&d, time.Now())
 			s.mu.Lock()
 			s.arrive(it)
-			s.again = d.Redelivered
 			s.mu.Unlock()
 			if s.in.cfg.pace.arrived != nil {
 				s.in.cfg.pace.arrived()
@@ -135,72 +135,71 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 	}
 }
 
-// admit counts a message before it is received. It returns false for all after the first that
-// doesn't fit, because messages of an ID keep their order. It also returns false for one to
-// reject, which takes little memory without its body.
-func (s *session) admit(body, properties int) bool {
+// admit counts a message before it is received. One that doesn't fit waits until there is room, and
+// those behind it with it. It returns false for one to reject, which takes little memory without its
+// body, and for all once the session ends.
+func (s *session) admit(body, properties int) (admitted bool, later <-chan struct{}) {
 	room := s.in.cfg.Room()
 	bytes, rejected := itemBytes+copies*body+decoded*properties, 0
 	if s.deadLetters && body > s.rules.maxPayload && bytes > room {
 		bytes, rejected = itemBytes, body
 	}
-	s.in.size.add(bytes)
+	s.tenure.received()
 	s.mu.Lock()
-	if !s.shut && s.bytes+bytes > room && (s.unacked > 0 || !s.alone(bytes)) {
-		s.shut, s.fit = true, s.unacked
-	}
+	defer s.mu.Unlock()
 	if s.shut {
 		s.coming = append(s.coming, arrival{})
-		s.mu.Unlock()
-		return false
+		return false, nil
 	}
-	s.coming = append(s.coming, arrival{bytes: bytes, rejected: rejected})
-	s.mu.Unlock()
-	s.hold(1, bytes)
-	return rejected == 0
-}
-
-// alone reports whether a message above the room may be taken; s.mu is held.
-func (s *session) alone(bytes int) bool {
-	want := min(int64(bytes), s.in.cfg.Large.limit)
-	if more := want - s.granted; more > 0 {
-		if !s.in.cfg.Large.bytes.TryAcquire(more) {
-			s.wants = want
-			return false
+	later = s.room.Next()
+	if s.bytes+bytes > room && (s.unacked > 0 || !s.alone(bytes)) {
+		if s.waiting.IsZero() {
+			s.waiting = time.Now()
 		}
-		s.granted = want
+		return false, later
 	}
-	return true
+	s.waiting = time.Time{}
+	s.coming = append(s.coming, arrival{bytes: bytes, rejected: rejected})
+	s.count(1, bytes)
+	return rejected == 0, nil
 }
 
-// hold counts messages in memory; numbers below 0 are those that left it. Without any, it gives
-// back its part of Large.
-func (s *session) hold(n, bytes int) {
+// stuck reports whether no message was read for a while because there is no room.
+func (s *session) stuck() bool {
 	s.mu.Lock()
-	s.unacked, s.bytes = s.unacked+n, s.bytes+bytes
-	unacked := s.unacked
-	if unacked == 0 && len(s.coming) == 0 { // else one is being admitted, or the session ends
-		s.release()
-	}
-	s.mu.Unlock()
-	s.in.cfg.Hold(bytes)
-	s.in.cfg.Metrics.Unacked.Set(float64(unacked))
+	defer s.mu.Unlock()
+	return !s.waiting.IsZero() && time.Since(s.waiting) > stuckAfter
 }
 
-// release gives back the session's part of Large; s.mu is held.
-func (s *session) release() {
-	s.in.cfg.Large.bytes.Release(s.granted)
-	s.granted = 0
+// count counts messages in memory; numbers below 0 are those that left it. s.mu is held.
+func (s *session) count(n, bytes int) {
+	s.unacked, s.bytes = s.unacked+n, s.bytes+bytes
+	if s.unacked == 0 {
+		s.in.cfg.Large.bytes.Release(s.granted)
+		s.granted = 0
+	}
+	s.in.cfg.Hold(bytes)
+	s.in.cfg.Metrics.Unacked.Set(float64(s.unacked))
+	if n < 0 {
+		s.room.Fire()
+	}
+}
+
+// shutOut has all messages that come from now on come without bodies, and not be counted.
+func (s *session) shutOut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+	s.shut = true
+	s.room.Fire()
 }
 
 // forget gives up what wasn't acked. RabbitMQ delivers it again.
 func (s *session) forget() {
+	s.shutOut()
 	s.mu.Lock()
-	unacked, bytes := s.unacked, s.bytes
-	s.in.wants = s.wants
-	s.release()
-	s.mu.Unlock()
-	s.hold(-unacked, -bytes)
+	defer s.mu.Unlock()
+	s.count(-s.unacked, -s.bytes)
 }
 
 // run carries out batches of what has arrived, one after the other. It never waits for a
@@ -216,21 +215,23 @@ func (s *session) run(ctx context.Context) error {
 		case <-work.Done():
 		}
 	}()
+	look := time.NewTicker(s.in.cfg.pace.look)
+	defer look.Stop()
+	quiet := s.in.quiet()
 	for {
 		if err := s.lost(); err != nil {
 			return err
 		}
-		b, more := s.takeBatch()
-		if len(b) == 0 && !more {
-			s.in.prefetch = max(1, min(s.better(), s.fit))
-			return nil
-		}
+		b := s.takeBatch()
 		if len(b) == 0 {
 			select {
 			case <-s.more:
 				continue
-			case <-s.in.quiet():
+			case <-quiet:
 				s.in.runs(ctx)
+				continue
+			case <-look.C:
+				s.tenure.look(work, s.ping)
 				continue
 			case <-s.over:
 				return s.lost()
@@ -238,44 +239,24 @@ func (s *session) run(ctx context.Context) error {
 				return nil
 			}
 		}
-		if err := s.carryOut(ctx, work, b); err != nil {
+		if err := s.carryOut(ctx, work, b); errors.Is(err, errStale) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		if want := s.better(); want != s.prefetch && more && s.mayEnd() {
-			s.in.prefetch = want
-			return nil
-		}
+		quiet = s.in.quiet()
 	}
 }
 
-// mayEnd reports whether the session may end to begin again. RabbitMQ puts messages that come back
-// behind all others that came back before. So a session that ends while RabbitMQ still has such
-// messages changes their order. It delivers them first: once another message arrives, it has none.
-func (s *session) mayEnd() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unacked == 0 || !s.again
-}
-
-// takeBatch returns the next batch; nil if nothing has arrived. Once more is false, nothing
-// arrives any more.
-func (s *session) takeBatch() (b batch, more bool) {
+// takeBatch returns the next batch; nil if nothing has arrived.
+func (s *session) takeBatch() (b batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, s.arrived = cut(s.arrived)
-	return b, !s.full
-}
-
-// better returns the prefetch that suits the messages, which is the session's own if
-// another one isn't much better.
-func (s *session) better() int {
-	s.mu.Lock()
-	busy := len(s.arrived) >= s.prefetch/2
-	s.mu.Unlock()
-	return s.in.size.prefetch(s.prefetch, s.in.cfg.Room(), busy)
+	return b
 }
 
 // carryOut carries out a batch and acks it. It tries until all is done, and acks what is
@@ -296,6 +277,9 @@ func (s *session) carryOut(ctx, work context.Context, b batch) error {
 		if len(b) == 0 {
 			s.in.runs(ctx)
 			return nil
+		}
+		if errors.Is(err, errStale) {
+			return err
 		}
 		if errors.Is(err, shard.ErrSuperseded) {
 			return s.superseded(work, err)
@@ -352,12 +336,16 @@ func (s *session) ack(b batch) error {
 		}
 		s.acked.Sent()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, bytes := 0, 0
 	for _, it := range b {
 		if it.done {
-			s.hold(-1, -it.bytes)
+			n, bytes = n+1, bytes+it.bytes
 			s.unnamed = s.unnamed || it.unnamed
 		}
 	}
+	s.count(-n, -bytes)
 	return nil
 }
 
@@ -385,16 +373,17 @@ func closedBecause(closes <-chan *amqp.Error) error {
 }
 
 // close closes the channel. RabbitMQ then delivers what isn't acked to another consumer, in
-// its order.
-func (s *session) close() {
+// its order. It calls forget once no more messages come.
+func (s *session) close(forget func()) {
 	defer close(s.closed)
-	s.mu.Lock()
-	s.shut = true
-	s.mu.Unlock()
+	s.shutOut()
 	if s.unnamed { // such a message that comes again would be another task
 		s.sleep(context.Background(), s.acked.Rest())
 	}
-	amqpconn.Within(closeTimeout, func() { _ = s.channel.Close() }) // it may be closed already
+	amqpconn.Within(closeTimeout, func() {
+		_ = s.channel.Close() // it may be closed already
+		forget()
+	})
 }
 
 // outlasting returns a context that ends some time after ctx.

@@ -4,37 +4,95 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
-var errUnanswered = errors.New("RabbitMQ ended the channel")
+var (
+	errUnanswered = errors.New("RabbitMQ ended the channel")
+	// errStale ends a session that can't know whether it has the queue. Another one tells.
+	errStale = errors.New("another term began, maybe after another session got the queue")
+)
 
-// takeOver begins the session's term before its first call that stores something. Then it
-// waits for RabbitMQ's answer on the channel: it says that the session had its queue when
-// the term began. So each session that gets the queue later has a later term, and one that
-// lost the queue before never uses a term.
-func (s *session) takeOver(ctx context.Context) error {
+// tenure is the time from which a consumer has the queue. RabbitMQ doesn't tell it. But before the
+// first message came, the consumer knew a term that was the latest. If that still is the latest, no
+// session that got the queue later has stored anything.
+type tenure struct {
+	topic *shard.Topic
+
+	mu     sync.Mutex
+	latest shard.Term
+	begun  bool // a message came
+}
+
+// begin is called before the consumer is there.
+func (t *tenure) begin(ctx context.Context) (err error) {
+	t.latest, _, err = t.topic.LatestTerm(ctx)
+	return err
+}
+
+// received is called for each message, in RabbitMQ's order of messages and answers.
+func (t *tenure) received() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun = true
+}
+
+// before returns the latest term at a time before the first message.
+func (t *tenure) before() shard.Term {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.latest
+}
+
+// look reads the latest term again if no message has come until RabbitMQ answers a ping after that. So
+// a consumer that gets the queue later knows the terms of those that had it meanwhile.
+func (t *tenure) look(ctx context.Context, ping func(context.Context) error) {
+	t.mu.Lock()
+	begun := t.begun
+	t.mu.Unlock()
+	if begun {
+		return
+	}
+	latest, _, err := t.topic.LatestTerm(ctx)
+	if err != nil || ping(ctx) != nil {
+		return // the first call that needs them says why
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.begun {
+		t.latest = latest
+	}
+}
+
+// takeOver begins the session's term before its first call that stores something. So each session
+// that gets the queue later has a later term. One that lost the queue to another session, which
+// stored something, gets none.
+func (s *session) takeOver(ctx context.Context) (err error) {
 	if s.tasks != nil {
 		return nil
 	}
-	tasks, err := s.in.cfg.Tasks.BeginTerm(ctx)
-	if err != nil {
-		return err
+	s.tasks, err = s.in.cfg.Tasks.BeginTerm(ctx, s.tenure.before())
+	if errors.Is(err, shard.ErrSuperseded) {
+		return errStale
 	}
-	if err := s.ping(ctx); err != nil {
-		return err
-	}
-	s.tasks = tasks
-	return nil
+	return err
 }
 
-// ping asks RabbitMQ for an answer on the channel. The error says why none came.
-func (s *session) ping(ctx context.Context) error {
+// ping asks RabbitMQ for an answer on the session's channel. The error says why none came.
+func (s *session) ping(ctx context.Context) error { return ping(ctx, s.channel, s.over) }
+
+// ping asks RabbitMQ for an answer on a channel, until over is closed.
+func ping(ctx context.Context, channel *amqp.Channel, over <-chan struct{}) error {
 	answered := make(chan error, 1)
-	go func() { answered <- s.channel.Qos(s.prefetch, 0, false) }() // changes nothing
+	go func() { answered <- channel.Qos(unacked, 0, false) }() // changes nothing
 	select {
 	case err := <-answered:
 		return err
-	case <-s.over:
+	case <-over:
 		return errUnanswered
 	case <-ctx.Done():
 		return ctx.Err()
@@ -44,6 +102,7 @@ func (s *session) ping(ctx context.Context) error {
 // superseded returns why the session is over after another one took the queue over. If
 // this session still has it too, RabbitMQ gives the messages to both.
 func (s *session) superseded(ctx context.Context, err error) error {
+	s.shutOut() // or messages that wait for room would hold the answer up
 	if s.ping(ctx) != nil {
 		return err
 	}

@@ -8,11 +8,10 @@ import (
 
 // BeginTerm begins a new term of the topic's intake, and returns a router whose Schedule,
 // CancelMany and Reschedule carry it. Once a later term has begun they do nothing, and
-// their error is shard.ErrSuperseded. The caller must know that it receives the topic's
-// messages at a time after BeginTerm has returned, and before the router's first
-// operation.
-func (r *Router) BeginTerm(ctx context.Context) (*Router, error) {
-	term, p, err := r.topic.BeginTerm(ctx)
+// their error is shard.ErrSuperseded. So is BeginTerm's own if another term than latest is
+// the latest. The caller must have read that one before it got the queue of the topic's intake.
+func (r *Router) BeginTerm(ctx context.Context, latest shard.Term) (*Router, error) {
+	term, p, err := r.topic.BeginTerm(ctx, latest)
 	if err != nil {
 		r.scripts.Relearn(ctx)
 		return nil, err

@@ -13,7 +13,9 @@ import (
 // term begins a term of the intake.
 func (c *sandbox) term() *Router {
 	c.t.Helper()
-	r, err := c.Router("orders").BeginTerm(c.t.Context())
+	latest, _, err := c.LatestTerm(c.t.Context())
+	check.OK(c.t, err)
+	r, err := c.Router("orders").BeginTerm(c.t.Context(), latest)
 	check.OK(c.t, err)
 	return r
 }

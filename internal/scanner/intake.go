@@ -3,75 +3,39 @@ package scanner
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/intake"
-	"github.com/duefleet/duefleet/internal/wake"
 	"github.com/duefleet/duefleet/internal/window"
 )
 
-// inbound is the connection on which the intakes of all topics receive. It is open while
-// one of them is on.
+// inbound is for the intakes of all topics. Each has a connection of its own. It stands still while
+// its topic has no room in memory, and a message that ends it ends no other one.
 type inbound struct {
-	connection *forward.Connection
+	connection forward.Config
 	budget     *window.Budget // of the scanner, for the messages of the intakes
 	large      *intake.Large  // for those that are larger than their topic's share
-
-	mu      sync.Mutex
-	users   int
-	changed wake.Broadcast
+	kept       atomic.Int64   // connections that are kept up
 }
 
-// use opens the connection for one more user, until the user calls release.
-func (b *inbound) use() (release func()) {
-	b.add(1)
-	return func() { b.add(-1) }
-}
-
-func (b *inbound) add(users int) {
-	b.mu.Lock()
-	b.users += users
-	b.mu.Unlock()
-	b.changed.Fire()
-}
-
-func (b *inbound) used() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.users > 0
-}
-
-// await waits until the connection is used, or isn't. It returns false if ctx ends first.
-func (b *inbound) await(ctx context.Context, used bool) bool {
-	for {
-		changed := b.changed.Next()
-		if b.used() == used {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
+// connect keeps a connection for the topic's intake up until the caller calls end, also after ctx.
+func (t *topic) connect(ctx context.Context) (c *forward.Connection, end func(), err error) {
+	cfg := t.inbound.connection
+	cfg.Name, cfg.Log = cfg.Name+" "+t.name, t.log.With("connection", "intake")
+	if c, err = forward.New(cfg); err != nil {
+		return nil, nil, err
 	}
-}
-
-// run keeps the connection up while it is used, until ctx ends.
-func (b *inbound) run(ctx context.Context) error {
-	for b.await(ctx, true) {
-		running, cancel := context.WithCancel(ctx)
-		go func() {
-			defer cancel()
-			b.await(running, false)
-		}()
-		err := b.connection.Run(running)
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = c.Run(running) }) // it returns no error
+	t.inbound.kept.Add(1)
+	return c, func() {
 		cancel()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		ended.Wait()
+		t.inbound.kept.Add(-1)
+	}, nil
 }
 
 // inlet has the settings in force of the intake.
@@ -104,14 +68,19 @@ func inletOf(s config.Topic) inlet {
 
 // takeIn takes messages of AMQP clients while the topic has an intake, until ctx ends.
 func (t *topic) takeIn(ctx context.Context) {
-	defer t.inbound.use()()
+	connection, end, err := t.connect(ctx)
+	if err != nil { // never: the connections to publish on have the same settings
+		t.log.ErrorContext(ctx, "no connection for the intake", "error", err)
+		return
+	}
+	defer end()
 	for in, on := t.inlet(); on && ctx.Err() == nil; in, on = t.inlet() {
-		t.takeInBy(ctx, in)
+		t.takeInBy(ctx, connection, in)
 	}
 }
 
 // takeInBy runs the intake until its settings change, or ctx ends.
-func (t *topic) takeInBy(ctx context.Context, in inlet) {
+func (t *topic) takeInBy(ctx context.Context, c *forward.Connection, in inlet) {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -121,19 +90,19 @@ func (t *topic) takeInBy(ctx context.Context, in inlet) {
 			return !on || now != in
 		})
 	}()
-	t.runIntake(running, in)
+	t.runIntake(running, c, in)
 }
 
 // runIntake runs the intake until ctx ends. Its messages count for the scanner's
 // memory as if they belonged to one more topic.
-func (t *topic) runIntake(ctx context.Context, of inlet) {
+func (t *topic) runIntake(ctx context.Context, c *forward.Connection, of inlet) {
 	s := intake.Settings{Queue: of.Queue, Refused: of.Refused, Target: of.target, Key: of.key,
 		Priorities: of.priorities, DeadLetters: of.Declare, Prepare: of.Prepare}
 	if of.Declare {
 		s.Bind = of.Bind
 	}
 	cfg := intake.Config{
-		Topic: t.store, Tasks: t.tasks, MaxPayload: t.maxPayload, In: t.inbound.connection, Out: t.outbound,
+		Topic: t.store, Tasks: t.tasks, MaxPayload: t.maxPayload, In: c, Out: t.outbound,
 		Large: t.inbound.large, Metrics: t.metrics.intake, Count: t.health.errors, Log: t.log, Advice: adviceOnRedis,
 	}
 	if of.paused {

@@ -57,10 +57,7 @@ func TestTheIntakeFollowsTheSettings(t *testing.T) {
 	l := newLone(t, off, nil)
 	l.start()
 	client := servertest.Channel(t, l.rabbit)
-	connected := func() bool {
-		open, _, _ := l.inbound.connection.State()
-		return open
-	}
+	connected := func() bool { return l.inbound.kept.Load() > 0 }
 	if connected() {
 		t.Error("connected without an intake")
 	}

@@ -184,8 +184,8 @@ func New(cfg Config) (*Scanner, error) {
 	return s, errors.Join(s.observe(), telemetry.AddProblems(s.cfg.Registry, cfg.Settings.Admin.TopicSeries, s.measured))
 }
 
-// connect prepares the connections to RabbitMQ: those to publish due tasks and answers on, and one for
-// the intakes.
+// connect prepares the connections to RabbitMQ: those to publish due tasks and answers on, and those
+// of the intakes.
 func (s *Scanner) connect() (err error) {
 	urls, secure, err := connect.RabbitMQ(s.cfg.Settings.RabbitMQ, s.cfg.Log)
 	if err != nil {
@@ -206,10 +206,9 @@ func (s *Scanner) connect() (err error) {
 	if err != nil {
 		return err
 	}
-	c.Receives, c.Name, c.Log = true, c.Name+" intake", s.cfg.Log.With("connection", "intake")
-	s.inbound = &inbound{budget: s.budget, large: intake.NewLarge(s.cfg.Settings.InFlightBytes)}
-	s.inbound.connection, err = forward.New(c)
-	return err
+	c.Receives, c.Name = true, c.Name+" intake"
+	s.inbound = &inbound{connection: c, budget: s.budget, large: intake.NewLarge(s.cfg.Settings.InFlightBytes)}
+	return nil
 }
 
 // Run serves topics until ctx ends. Then it stops claiming, settles what is in flight,
@@ -228,7 +227,6 @@ func (s *Scanner) Run(ctx context.Context) error {
 	defer stopWorking()
 	watching := &errgroup.Group{}
 	s.support.Go(func() error { return s.outbound.all[0].Run(serving) })
-	s.support.Go(func() error { return s.inbound.run(serving) })
 	s.support.Go(func() error {
 		defer stopWorking() // without it nobody could see the scanner's state
 		return s.admin.Run(serving)

@@ -67,7 +67,7 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		}, false},
 		"delete": {all, []any{more, end, "1", "", "1", "", "there"},
 			map[int][]any{0: placements, 1: number, 2: either, 3: terms, 4: either, 5: ids[1:]}, true},
-		"begin_term": {[]string{c.placementKey()}, []any{}, nil, false},
+		"begin_term": {[]string{c.placementKey()}, []any{""}, map[int][]any{0: terms}, false},
 		"raise_term": {[]string{c.Shard(0).fence()}, []any{"5"}, map[int][]any{0: positive}, false},
 		"fence": {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"},
 			map[int][]any{0: placements}, true},

@@ -34,13 +34,17 @@ var (
 )
 
 // BeginTerm begins a new term of the topic's intake and reads the placement, with the
-// errors of Topic.Placement. If the answer is lost, nobody has that term.
-func (t *Topic) BeginTerm(ctx context.Context) (Term, Placement, error) {
-	call := luascript.Call{Script: "begin_term", Keys: []string{t.placementKey()}}
+// errors of Topic.Placement. The error is ErrSuperseded if another term than latest is the
+// latest. If the answer is lost, nobody has the new term.
+func (t *Topic) BeginTerm(ctx context.Context, latest Term) (Term, Placement, error) {
+	call := luascript.Call{Script: "begin_term", Keys: []string{t.placementKey()}, Args: []any{latest.String()}}
 	reply := t.store.scripts.Run(ctx, call).Values()
 	text, there := reply.TextIf()
 	if !there && reply.Err() == nil {
 		return 0, Placement{}, unknownTopic(t.name)
+	}
+	if text == "superseded" {
+		return 0, Placement{}, ErrSuperseded
 	}
 	value := reply.Text()
 	if err := reply.Err(); err != nil {
@@ -54,23 +58,37 @@ func (t *Topic) BeginTerm(ctx context.Context) (Term, Placement, error) {
 	return term, p, err
 }
 
-// PlacementIn returns the placement as Topic.Placement does, if term is the latest of the
-// topic's intake; otherwise ErrSuperseded.
-func (t *Topic) PlacementIn(ctx context.Context, term Term) (Placement, error) {
+// LatestTerm returns the latest term of the topic's intake, 0 if none has begun, and the placement.
+// It returns the errors of Topic.Placement.
+func (t *Topic) LatestTerm(ctx context.Context) (Term, Placement, error) {
 	var there struct {
 		Value  *string `redis:"value"`
 		Intake string  `redis:"intake"`
 	}
-	if err := t.store.Client(ctx).HMGet(ctx, t.placementKey(), "value", "intake").Scan(&there); err != nil {
-		return t.placementFrom("", err)
+	err := t.store.Client(ctx).HMGet(ctx, t.placementKey(), "value", "intake").Scan(&there)
+	if err == nil && there.Value == nil {
+		err = redis.Nil
 	}
-	if there.Value == nil {
-		return t.placementFrom("", redis.Nil)
+	if err != nil {
+		_, err = t.placementFrom("", err)
+		return 0, Placement{}, err
 	}
-	if there.Intake != term.String() {
+	p, err := t.placementFrom(*there.Value, nil)
+	if err != nil || there.Intake == "" {
+		return 0, p, err
+	}
+	term, err := parseTerm(there.Intake)
+	return term, p, err
+}
+
+// PlacementIn returns the placement as Topic.Placement does, if term is the latest of the
+// topic's intake; otherwise ErrSuperseded.
+func (t *Topic) PlacementIn(ctx context.Context, term Term) (Placement, error) {
+	latest, p, err := t.LatestTerm(ctx)
+	if err == nil && latest != term {
 		return Placement{}, ErrSuperseded
 	}
-	return t.placementFrom(*there.Value, nil)
+	return p, err
 }
 
 // RaiseTerm shows a term to all shards of a placement, in one round trip. It returns

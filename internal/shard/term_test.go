@@ -28,6 +28,36 @@ func ofTerm(c *sandbox, term Term) map[string]func() error {
 	}
 }
 
+// latest returns the latest term.
+func (c *sandbox) latest() Term {
+	c.t.Helper()
+	term, p, err := c.LatestTerm(c.t.Context())
+	check.OK(c.t, err)
+	check.Equal(c.t, "placement", p, c.p)
+	return term
+}
+
+// TestATermFollowsTheLatest: nobody begins one who doesn't know the latest, because another one began
+// it meanwhile.
+func TestATermFollowsTheLatest(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	check.Equal(t, "the latest term of a new topic", c.latest(), 0)
+	first, _, err := c.BeginTerm(c.t.Context(), 0)
+	check.OK(t, err)
+	for _, unknown := range []Term{0, first - 1, first + 1} {
+		if _, _, err := c.BeginTerm(c.t.Context(), unknown); !errors.Is(err, ErrSuperseded) {
+			t.Errorf("a term that follows %d began after %d: got %v", unknown, first, err)
+		}
+	}
+	check.Equal(t, "the latest term", c.latest(), first)
+	second, _, err := c.BeginTerm(c.t.Context(), first)
+	check.OK(t, err)
+	if second <= first {
+		t.Errorf("term %d follows %d", second, first)
+	}
+}
+
 // TestAShardRefusesAnEarlierTerm, and one that it hasn't seen. A refused call changes
 // nothing. Calls without a term are carried out.
 func TestAShardRefusesAnEarlierTerm(t *testing.T) {
@@ -37,7 +67,7 @@ func TestAShardRefusesAnEarlierTerm(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
 			c.put(task.Now(), "there")
-			earlier, _, err := c.BeginTerm(c.t.Context())
+			earlier, _, err := c.BeginTerm(c.t.Context(), c.latest())
 			check.OK(c.t, err)
 			before := c.everything()
 			if err := ofTerm(c, earlier)[name](); !errors.Is(err, ErrUnraised) {
@@ -45,7 +75,7 @@ func TestAShardRefusesAnEarlierTerm(t *testing.T) {
 			}
 			check.Equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
 			check.OK(c.t, c.RaiseTerm(c.t.Context(), earlier, c.p))
-			later, p, err := c.BeginTerm(c.t.Context())
+			later, p, err := c.BeginTerm(c.t.Context(), c.latest())
 			check.OK(c.t, err)
 			if p != c.p || later <= earlier {
 				t.Errorf("term %d after %d, placement %q", later, earlier, p)
@@ -71,13 +101,13 @@ func TestAShardRefusesAnEarlierTerm(t *testing.T) {
 func TestATermIsLaterThanOneThatRedisLost(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	lost, _, err := c.BeginTerm(c.t.Context())
+	lost, _, err := c.BeginTerm(c.t.Context(), c.latest())
 	check.OK(c.t, err)
 	check.OK(c.t, c.rdb.HDel(c.t.Context(), c.placementKey(), "intake").Err())
 	if _, err := c.PlacementIn(c.t.Context(), lost); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("a term that Redis lost: got %v", err)
 	}
-	next, _, err := c.BeginTerm(c.t.Context())
+	next, _, err := c.BeginTerm(c.t.Context(), c.latest())
 	check.OK(c.t, err)
 	if next <= lost {
 		t.Errorf("term %d follows %d", next, lost)
@@ -87,7 +117,7 @@ func TestATermIsLaterThanOneThatRedisLost(t *testing.T) {
 	check.Equal(t, "placement", p, c.p)
 	check.OK(c.t, c.rdb.HSet(c.t.Context(), c.placementKey(), "intake",
 		"9000000000000000").Err()) // Redis's clock was set back
-	next, _, err = c.BeginTerm(c.t.Context())
+	next, _, err = c.BeginTerm(c.t.Context(), c.latest())
 	check.OK(c.t, err)
 	check.Equal(t, "the term after a clock was set back", next, 9000000000000001)
 }
@@ -97,7 +127,7 @@ func TestATopicThatIsGoneHasNoTerm(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	nothing := c.store.Topic("nothing")
-	if _, _, err := nothing.BeginTerm(c.t.Context()); !errors.Is(err, task.ErrUnknownTopic) {
+	if _, _, err := nothing.BeginTerm(c.t.Context(), 0); !errors.Is(err, task.ErrUnknownTopic) {
 		t.Errorf("got %v", err)
 	}
 	if n := c.rdb.Exists(c.t.Context(), nothing.placementKey()).Val(); n != 0 {

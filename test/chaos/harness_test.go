@@ -28,6 +28,9 @@ const (
 	queue = "orders.due"
 	// patience limits every wait: a test that takes longer hangs.
 	patience = 90 * time.Second
+	// deadLetterRetry is how often RabbitMQ looks for rejected messages that a full queue didn't take.
+	// It sends those again that are as old (dead_letter_worker_publisher_confirm_timeout).
+	deadLetterRetry = 3 * time.Minute
 	// leaseTime is the lease of claims: short, so that leases of dead scanners expire
 	// soon, but long enough for a busy machine.
 	leaseTime = 8 * time.Second
