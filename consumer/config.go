@@ -66,7 +66,9 @@ type Config struct {
 	// Prefetch is the largest number of deliveries that this consumer holds: Concurrency
 	// to 65535. Deliveries in handlers count. Deliveries that wait because Redis refuses
 	// calls for their topic or task count, too: once Prefetch of them wait, RabbitMQ sends
-	// no others. Defaults to twice Concurrency.
+	// no others. It bounds their number, not their bytes. A task has at most max_payload. A message of
+	// another publisher may be as large as RabbitMQ's max_message_size. That is 16 MiB since 4.0
+	// and 128 MiB before, if nobody set it. Defaults to twice Concurrency.
 	Prefetch int
 	// QueueTimeout is how long Run waits for the queue to exist before it returns an
 	// error. It applies only until Run has consumed once. Negative: no limit. Defaults to

@@ -90,17 +90,7 @@ func TestAClientHasTwoBatches(t *testing.T) {
 // patience makes a server that doesn't wait long for lines; change may change its configuration.
 func patience(t *testing.T, pause, whole time.Duration, change func(*Config)) *door {
 	t.Helper()
-	d := open(t, change)
-	d.end()
-	var err error
-	d.server, err = New(d.server.cfg.withRegistry())
-	check.OK(t, err)
-	h := d.server.http.Handler.(*handler)
-	h.pause, h.whole = pause, whole
-	check.OK(t, d.server.Listen())
-	d.url, d.end = "http://"+d.server.Addr(), check.Background(t, "the server", d.server.Run)
-	t.Cleanup(d.client.CloseIdleConnections)
-	return d
+	return patient(t, change, func(_ *Server, h *handler) { h.pause, h.whole = pause, whole })
 }
 
 // drip writes a text again and again until the batch or ctx ends.

@@ -2,7 +2,6 @@ package scanner
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -34,17 +33,13 @@ type clustered struct {
 
 func newClustered(t *testing.T) *clustered {
 	t.Helper()
-	servertest.Need(t, "redis-server")
-	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{
-		Dir: filepath.Join(t.TempDir(), "redis"), Masters: 3, Timeout: time.Minute,
-	})
-	check.OK(t, err)
-	t.Cleanup(func() { _ = cluster.Kill() })
+	cluster := servertest.OwnRedisCluster(t)
 	topics := map[string]string{"orders": declaring("orders", "lease: 5s", "tick: 1s", fmt.Sprint("shards: ", many))}
 	c := &clustered{lone: newLoneOn(t, strings.Join(cluster.Addrs(), ","), "duefleet", topics, nil), cluster: cluster,
 		seen: map[string]int{}}
 	c.start()
 	c.consume()
+	var err error
 	c.p, err = c.topic("orders").Placement(t.Context())
 	check.OK(c.t, err)
 	return c

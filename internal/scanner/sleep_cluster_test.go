@@ -2,7 +2,6 @@ package scanner
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,12 +28,7 @@ const (
 // in each pass.
 func drowsyCluster(t *testing.T) *clustered {
 	t.Helper()
-	servertest.Need(t, "redis-server")
-	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{
-		Dir: filepath.Join(t.TempDir(), "redis"), Masters: 3, Timeout: time.Minute,
-	})
-	check.OK(t, err)
-	t.Cleanup(func() { _ = cluster.Kill() })
+	cluster := servertest.OwnRedisCluster(t)
 	topics := map[string]string{}
 	for i := range drowsyTopics {
 		topics[fmt.Sprintf("topic-%03d", i)] = declaring("orders", fmt.Sprint("shards: ", drowsyShards),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -20,12 +18,7 @@ import (
 // address of that master. No replica takes over.
 func hungCluster(t *testing.T) (*Store, string) {
 	t.Helper()
-	servertest.Need(t, "redis-server")
-	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{
-		Dir: filepath.Join(t.TempDir(), "redis"), Masters: 3, Timeout: time.Minute,
-	})
-	check.OK(t, err)
-	t.Cleanup(func() { _ = cluster.Kill() })
+	cluster := servertest.OwnRedisCluster(t)
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cluster.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := New(rdb, "duefleet")

@@ -138,11 +138,12 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 }
 
 // OwnRedisCluster starts a Redis Cluster of three masters for one test. It ends with the
-// test.
+// test. The others serve their slots while one hangs for up to a minute.
 func OwnRedisCluster(t testing.TB) *servers.RedisCluster {
 	t.Helper()
 	Need(t, "redis-server")
-	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
+	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3,
+		Timeout: time.Minute})
 	check.OK(t, err)
 	t.Cleanup(func() { _ = cluster.Kill() })
 	return cluster
