@@ -23,9 +23,10 @@ var (
 type tenure struct {
 	topic *shard.Topic
 
-	mu     sync.Mutex
-	latest shard.Term
-	begun  bool // a message came
+	mu      sync.Mutex
+	latest  shard.Term
+	begun   bool   // a message came
+	unasked func() // ends a look that waits for an answer; nil without one
 }
 
 // begin is called before the consumer is there.
@@ -38,7 +39,9 @@ func (t *tenure) begin(ctx context.Context) (err error) {
 func (t *tenure) received() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.begun = true
+	if t.begun = true; t.unasked != nil {
+		t.unasked()
+	}
 }
 
 // before returns the latest term at a time before the first message.
@@ -49,10 +52,14 @@ func (t *tenure) before() shard.Term {
 }
 
 // look reads the latest term again if no message has come until RabbitMQ answers a ping after that. So
-// a consumer that gets the queue later knows the terms of those that had it meanwhile.
+// a consumer that gets the queue later knows the terms of those that had it meanwhile. The first
+// message ends the wait for the answer: that may be behind messages which wait for room.
 func (t *tenure) look(ctx context.Context, ping func(context.Context) error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	t.mu.Lock()
 	begun := t.begun
+	t.unasked = cancel
 	t.mu.Unlock()
 	if begun {
 		return

@@ -37,3 +37,25 @@ func TestAConsumerKnowsTheTermBeforeItsFirstMessage(t *testing.T) {
 	check.OK(t, other.begin(t.Context()))
 	check.Equal(t, "the term of a consumer that begins now", other.before(), second)
 }
+
+// TestAFirstMessageEndsAnUnansweredLook: RabbitMQ's answer is behind messages, and they wait for room
+// that the first of them have.
+func TestAFirstMessageEndsAnUnansweredLook(t *testing.T) {
+	t.Parallel()
+	r := fixture.New(t)
+	r.Serve(t, 1)
+	one := tenure{topic: r.Orders()}
+	check.OK(t, one.begin(t.Context()))
+	asked, looked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looked)
+		one.look(t.Context(), func(ctx context.Context) error {
+			close(asked)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	check.Closed(t, "RabbitMQ to be asked", asked)
+	one.received()
+	check.Closed(t, "the look to end", looked)
+}
