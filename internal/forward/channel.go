@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,9 +17,10 @@ import (
 const (
 	// sweepInterval is how often deadlines are checked while messages are in flight.
 	sweepInterval = 100 * time.Millisecond
-	// degradedAfter is how long the broker may refuse every message on a channel before
-	// another channel replaces it. RabbitMQ 3.10 keeps refusing on a channel whose first
-	// message met a quorum queue without a leader, long after the queue has a leader.
+	// degradedAfter is how long the broker may refuse messages on a channel before another channel
+	// replaces it. RabbitMQ goes on refusing them on a channel that met a full quorum queue, after
+	// the queue's limit was removed. 3.10 also does if the channel's first message met a queue
+	// without a leader.
 	degradedAfter = 5 * time.Second
 	// redeclareAfter is the least age of a declaration that is made again because the route's
 	// queue or its binding is missing. A channel that opens makes them again.
@@ -54,7 +56,7 @@ type channel struct {
 
 	results  []Result  // of the loop, for its memory.
 	reliable bool      // the library dropped no return.
-	refusing time.Time // since when the broker refuses everything; zero if it doesn't.
+	refusing time.Time // the first refusal; zero if there was none.
 	declared time.Time // when this or an earlier channel declared the route, as prepared says.
 	degraded atomic.Bool
 	replace  func()                     // called once the channel is degraded or full
@@ -351,17 +353,16 @@ func (ch *channel) hand() {
 	}
 }
 
-// noteRefusals tracks how long the broker has refused everything.
+// noteRefusals has another channel replace this one if the broker still refuses messages a while
+// after the first refusal.
 func (ch *channel) noteRefusals() {
-	for _, r := range ch.results {
-		switch {
-		case r.Outcome != Refused:
-			ch.refusing = time.Time{}
-		case ch.refusing.IsZero():
-			ch.refusing = time.Now()
-		}
+	if !slices.ContainsFunc(ch.results, func(r Result) bool { return r.Outcome == Refused }) {
+		return
 	}
-	if !ch.refusing.IsZero() && time.Since(ch.refusing) > degradedAfter {
+	if ch.refusing.IsZero() {
+		ch.refusing = time.Now()
+	}
+	if time.Since(ch.refusing) > degradedAfter {
 		ch.degrade()
 	}
 }

@@ -284,3 +284,31 @@ func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 		t.Errorf("it is no outage:\n%s", log)
 	}
 }
+
+// TestAQueueWhoseLimitIsRemovedTakesMessagesAgain: RabbitMQ goes on refusing messages for a quorum
+// queue on a channel that met its limit. Those for another queue of the topic are confirmed.
+func TestAQueueWhoseLimitIsRemovedTakesMessagesAgain(t *testing.T) {
+	t.Parallel()
+	url := servertest.RabbitMQ(t)
+	ch := servertest.Channel(t, url)
+	declareExchange(t, ch, "two", amqp.ExchangeDirect)
+	declareQueue(t, ch, "limited", "two", "limited", amqp.Table{"x-queue-type": "quorum"}, nil)
+	declareQueue(t, ch, "free", "two", "free", nil, nil)
+	remove := servertest.Policy(t, url, "^limited$", `{"max-length":1,"overflow":"reject-publish"}`)
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "two"})
+	ready(t, p)
+	n := 0
+	send := func(key string) forward.Outcome {
+		n++
+		m := messages("topic", fmt.Sprint(key, n), 1)
+		m[0].Task.Options.RoutingKey = key
+		publish(t, p, m...)
+		return got.all(m...)[0].Outcome
+	}
+	check.Until(t, "the queue to be full", func() bool { return send("limited") == forward.Refused })
+	remove()
+	check.Until(t, "the queue to take messages", func() bool {
+		check.Equal(t, "the outcome for the other queue", send("free"), forward.Confirmed)
+		return send("limited") == forward.Confirmed
+	})
+}

@@ -45,14 +45,14 @@ type First struct {
 func (f First) Refuse(ctx context.Context, n int, told func(*amqp.Delivery)) error {
 	f.look = cmp.Or(f.look, defaultLook)
 	until := time.Now().Add(f.Wait)
-	err := shard.ErrSuperseded
-	for errors.Is(err, shard.ErrSuperseded) { // only before the first one is refused
+	err := shard.ErrStale
+	for errors.Is(err, shard.ErrStale) { // only before the first one is refused
 		err = f.consume(ctx, n, until, told)
 	}
 	return err
 }
 
-// consume is Refuse, with an end of the wait for the first message. The error is shard.ErrSuperseded
+// consume is Refuse, with an end of the wait for the first message. The error is shard.ErrStale
 // if a scanner began a term meanwhile. Like a session, it gets all messages that came back, so that
 // they keep their order when it ends.
 func (f First) consume(ctx context.Context, n int, until time.Time, told func(*amqp.Delivery)) error {
@@ -187,5 +187,5 @@ func (f First) fence(ctx context.Context, latest shard.Term) error {
 	if err != nil {
 		return err
 	}
-	return f.Topic.RaiseTerm(ctx, term, p)
+	return f.Topic.RaiseTerm(ctx, term, latest, p)
 }

@@ -239,8 +239,8 @@ func (s *session) run(ctx context.Context) error {
 				return nil
 			}
 		}
-		if err := s.carryOut(ctx, work, b); errors.Is(err, errStale) {
-			return nil
+		if err := s.carryOut(ctx, work, b); errors.Is(err, shard.ErrStale) {
+			return nil // another session tells whether it has the queue
 		} else if err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (s *session) carryOut(ctx, work context.Context, b batch) error {
 			s.in.runs(ctx)
 			return nil
 		}
-		if errors.Is(err, errStale) {
+		if errors.Is(err, shard.ErrStale) {
 			return err
 		}
 		if errors.Is(err, shard.ErrSuperseded) {

@@ -133,7 +133,7 @@ func TestAStalledIntakeChangesNothing(t *testing.T) {
 		script, verb string
 		ask          []any
 		before       bool                            // a task is there before
-		later        func(h *harness, to, id string) // what another intake carries out
+		later        func(h *harness, to, id string) // what another intake carries out, and a failover
 	}{
 		"schedule": {"put", Schedule, []any{HeaderIn, "1h"}, false, func(h *harness, to, id string) {
 			h.answered(to, id, Cancel)
@@ -141,6 +141,12 @@ func TestAStalledIntakeChangesNothing(t *testing.T) {
 		"before its term": {"begin_term", Schedule, []any{HeaderIn, "1h"}, false, func(h *harness, to, id string) {
 			h.answered(to, id, Cancel)
 		}},
+		"before its term, and Redis loses the other one": {"begin_term", Schedule, []any{HeaderIn, "1h"}, false,
+			func(h *harness, to, id string) {
+				h.answered(to, id, Cancel)
+				lost := h.redis.Client.HDel(h.t.Context(), h.redis.Prefix+":placement:{orders}", "intake")
+				check.Equal(h.t, "terms that Redis lost", lost.Val(), 1)
+			}},
 		"cancel": {"delete", Cancel, nil, true, func(h *harness, to, id string) {
 			h.answered(to, id, Schedule, HeaderIn, "2h")
 		}},

@@ -11,11 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-var (
-	errUnanswered = errors.New("RabbitMQ ended the channel")
-	// errStale ends a session that can't know whether it has the queue. Another one tells.
-	errStale = errors.New("another term began, maybe after another session got the queue")
-)
+var errUnanswered = errors.New("RabbitMQ ended the channel")
 
 // tenure is the time from which a consumer has the queue. RabbitMQ doesn't tell it. But before the
 // first message came, the consumer knew a term that was the latest. If that still is the latest, no
@@ -83,9 +79,6 @@ func (s *session) takeOver(ctx context.Context) (err error) {
 		return nil
 	}
 	s.tasks, err = s.in.cfg.Tasks.BeginTerm(ctx, s.tenure.before())
-	if errors.Is(err, shard.ErrSuperseded) {
-		return errStale
-	}
 	return err
 }
 

@@ -25,6 +25,7 @@ type Router struct {
 	topic    *shard.Topic
 	scripts  *luascript.Client
 	term     shard.Term // of the intake; 0: it isn't the intake's
+	latest   shard.Term // when term began
 	known    known
 	batchers batchers
 }

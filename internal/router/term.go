@@ -8,8 +8,9 @@ import (
 
 // BeginTerm begins a new term of the topic's intake, and returns a router whose Schedule,
 // CancelMany and Reschedule carry it. Once a later term has begun they do nothing, and
-// their error is shard.ErrSuperseded. So is BeginTerm's own if another term than latest is
-// the latest. The caller must have read that one before it got the queue of the topic's intake.
+// their error is shard.ErrSuperseded. The caller must have read the latest term before it got the
+// queue of the topic's intake. If another one began since, BeginTerm's error is shard.ErrStale. A
+// failover may have lost the other one, but the shards know it. Then the error is theirs.
 func (r *Router) BeginTerm(ctx context.Context, latest shard.Term) (*Router, error) {
 	term, p, err := r.topic.BeginTerm(ctx, latest)
 	if err != nil {
@@ -17,7 +18,7 @@ func (r *Router) BeginTerm(ctx context.Context, latest shard.Term) (*Router, err
 		return nil, err
 	}
 	of := newRouter(r.topic)
-	of.term = term
+	of.term, of.latest = term, latest
 	of.Assume(p)
 	return of, nil
 }
@@ -35,5 +36,5 @@ func (r *Router) raise(ctx context.Context) (shard.Placement, error) {
 		p = known
 	}
 	r.Assume(p)
-	return p, r.topic.RaiseTerm(ctx, r.term, p)
+	return p, r.topic.RaiseTerm(ctx, r.term, r.latest, p)
 }

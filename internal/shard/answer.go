@@ -85,6 +85,8 @@ func answer(reply luascript.Reply) (status string, rest *luascript.Values, err e
 		return "", rest, ErrLate
 	case "superseded":
 		return "", rest, ErrSuperseded
+	case "stale":
+		return "", rest, ErrStale
 	case "unraised":
 		return "", rest, ErrUnraised
 	case "moved":

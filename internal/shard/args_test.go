@@ -68,7 +68,7 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"delete": {all, []any{more, end, "1", "", "1", "", "there"},
 			map[int][]any{0: placements, 1: number, 2: either, 3: terms, 4: either, 5: ids[1:]}, true},
 		"begin_term": {[]string{c.placementKey()}, []any{""}, map[int][]any{0: terms}, false},
-		"raise_term": {[]string{c.Shard(0).fence()}, []any{"5"}, map[int][]any{0: positive}, false},
+		"raise_term": {[]string{c.Shard(0).fence()}, []any{"5", ""}, map[int][]any{0: positive, 1: terms}, false},
 		"fence": {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"},
 			map[int][]any{0: placements}, true},
 		"export": {memory, []any{more, "1", "60000", "0", "1000", "there"}, map[int][]any{

@@ -52,7 +52,7 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 		},
 		"draw":           func() error { _, err := c.Draw(c.t.Context(), Draw{Instance: "here", N: 1}); return err },
 		"begin_term":     func() error { _, _, err := c.BeginTerm(c.t.Context(), 0); return err },
-		"raise_term":     func() error { return c.RaiseTerm(c.t.Context(), 1, c.p) },
+		"raise_term":     func() error { return c.RaiseTerm(c.t.Context(), 1, 0, c.p) },
 		"cas_placement":  func() error { _, err := c.change(c.t.Context(), c.p, c.p); return err },
 		"rate":           func() error { _, _, err := c.store.registry.Grant(c.t.Context(), c.name, 1, 1, 0); return err },
 		"heartbeat":      func() error { _, err := c.store.registry.Heartbeat(c.t.Context(), "i", 1, 1); return err },

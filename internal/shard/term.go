@@ -28,13 +28,16 @@ var (
 	// ErrSuperseded says that a later term of the topic's intake has begun. The call did
 	// nothing, and no call of this term will.
 	ErrSuperseded = errors.New("another scanner took over the queue of the intake")
+	// ErrStale says that a term began which the caller doesn't know. So it can't tell whether it still
+	// has the queue. The call did nothing.
+	ErrStale = errors.New("another term began, maybe after another session got the queue")
 	// ErrUnraised says that a shard has not seen the term of the call, and did nothing. The
 	// caller must raise the term if it is still the topic's latest.
 	ErrUnraised = errors.New("the shard has not seen the term of this intake")
 )
 
 // BeginTerm begins a new term of the topic's intake and reads the placement, with the
-// errors of Topic.Placement. The error is ErrSuperseded if another term than latest is the
+// errors of Topic.Placement. The error is ErrStale if another term than latest is the
 // latest. If the answer is lost, nobody has the new term.
 func (t *Topic) BeginTerm(ctx context.Context, latest Term) (Term, Placement, error) {
 	call := luascript.Call{Script: "begin_term", Keys: []string{t.placementKey()}, Args: []any{latest.String()}}
@@ -43,8 +46,8 @@ func (t *Topic) BeginTerm(ctx context.Context, latest Term) (Term, Placement, er
 	if !there && reply.Err() == nil {
 		return 0, Placement{}, unknownTopic(t.name)
 	}
-	if text == "superseded" {
-		return 0, Placement{}, ErrSuperseded
+	if text == "stale" {
+		return 0, Placement{}, ErrStale
 	}
 	value := reply.Text()
 	if err := reply.Err(); err != nil {
@@ -91,19 +94,21 @@ func (t *Topic) PlacementIn(ctx context.Context, term Term) (Placement, error) {
 	return p, err
 }
 
-// RaiseTerm shows a term to all shards of a placement, in one round trip. It returns
-// ErrSuperseded if one of them has seen a later term. Shards that can't be reached are left
+// RaiseTerm shows a term to all shards of a placement, in one round trip. latest is the one that it
+// followed. The error is ErrSuperseded if one of the shards has seen a later term. It is ErrStale if
+// one has seen a term between the two, which a failover lost. Shards that can't be reached are left
 // out; if none can, it returns the first one's error.
-func (t *Topic) RaiseTerm(ctx context.Context, term Term, p Placement) error {
+func (t *Topic) RaiseTerm(ctx context.Context, term, latest Term, p Placement) error {
 	calls := make([]luascript.Call, p.Scanned())
 	for i := range calls {
-		calls[i] = luascript.Call{Script: "raise_term", Keys: []string{t.Shard(i).fence()}, Args: []any{term.String()}}
+		calls[i] = luascript.Call{Script: "raise_term", Keys: []string{t.Shard(i).fence()}, Args: []any{
+			term.String(), latest.String()}}
 	}
 	var failed error
 	raised := false
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		_, _, err := answer(reply)
-		if errors.Is(err, ErrSuperseded) {
+		if errors.Is(err, ErrSuperseded) || errors.Is(err, ErrStale) {
 			return err
 		}
 		raised = raised || err == nil

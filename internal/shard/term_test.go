@@ -46,7 +46,7 @@ func TestATermFollowsTheLatest(t *testing.T) {
 	first, _, err := c.BeginTerm(c.t.Context(), 0)
 	check.OK(t, err)
 	for _, unknown := range []Term{0, first - 1, first + 1} {
-		if _, _, err := c.BeginTerm(c.t.Context(), unknown); !errors.Is(err, ErrSuperseded) {
+		if _, _, err := c.BeginTerm(c.t.Context(), unknown); !errors.Is(err, ErrStale) {
 			t.Errorf("a term that follows %d began after %d: got %v", unknown, first, err)
 		}
 	}
@@ -74,18 +74,18 @@ func TestAShardRefusesAnEarlierTerm(t *testing.T) {
 				t.Errorf("not raised: got %v", err)
 			}
 			check.Equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
-			check.OK(c.t, c.RaiseTerm(c.t.Context(), earlier, c.p))
+			check.OK(c.t, c.RaiseTerm(c.t.Context(), earlier, 0, c.p))
 			later, p, err := c.BeginTerm(c.t.Context(), c.latest())
 			check.OK(c.t, err)
 			if p != c.p || later <= earlier {
 				t.Errorf("term %d after %d, placement %q", later, earlier, p)
 			}
-			check.OK(c.t, c.RaiseTerm(c.t.Context(), later, c.p))
+			check.OK(c.t, c.RaiseTerm(c.t.Context(), later, earlier, c.p))
 			before = c.everything()
 			if err := ofTerm(c, earlier)[name](); !errors.Is(err, ErrSuperseded) {
 				t.Errorf("superseded: got %v", err)
 			}
-			if err := c.RaiseTerm(c.t.Context(), earlier, c.p); !errors.Is(err, ErrSuperseded) {
+			if err := c.RaiseTerm(c.t.Context(), earlier, 0, c.p); !errors.Is(err, ErrSuperseded) {
 				t.Errorf("raise a superseded term: got %v", err)
 			}
 			check.Equal(t, "nothing was written", maps.Equal(c.everything(), before), true)
@@ -120,6 +120,31 @@ func TestATermIsLaterThanOneThatRedisLost(t *testing.T) {
 	next, _, err = c.BeginTerm(c.t.Context(), c.latest())
 	check.OK(c.t, err)
 	check.Equal(t, "the term after a clock was set back", next, 9000000000000001)
+}
+
+// TestAShardKnowsATermThatRedisLost: a failover loses the latest term of a topic, but not its shard. A
+// term then begins that follows the one before. The shard refuses it, as a scanner may have it that
+// stalled meanwhile. The term after it is a good one.
+func TestAShardKnowsATermThatRedisLost(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2)
+	first, _, err := c.BeginTerm(c.t.Context(), 0)
+	check.OK(t, err)
+	lost, _, err := c.BeginTerm(c.t.Context(), first)
+	check.OK(t, err)
+	check.OK(t, c.RaiseTerm(c.t.Context(), lost, first, c.p))
+	check.OK(t, c.rdb.HSet(c.t.Context(), c.placementKey(), "intake", first.String()).Err())
+	check.OK(t, c.rdb.HDel(c.t.Context(), c.Shard(0).fence(), "intake").Err())
+	stalled, _, err := c.BeginTerm(c.t.Context(), first)
+	check.OK(t, err)
+	if err := c.RaiseTerm(c.t.Context(), stalled, first, c.p); !errors.Is(err, ErrStale) {
+		t.Errorf("the shard has seen %d, got %v for %d after %d", lost, err, stalled, first)
+	}
+	check.Equal(t, "the term that the shard knows", c.rdb.HGet(c.t.Context(), c.Shard(1).fence(), "intake").Val(),
+		lost.String())
+	next, _, err := c.BeginTerm(c.t.Context(), c.latest())
+	check.OK(t, err)
+	check.OK(t, c.RaiseTerm(c.t.Context(), next, stalled, c.p))
 }
 
 // TestATopicThatIsGoneHasNoTerm, and asking for one leaves no key behind.

@@ -4,8 +4,11 @@ package chaos_test
 
 import (
 	"fmt"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
@@ -84,16 +88,18 @@ func TestIntakeStalled(t *testing.T) {
 func TestIntakeHostile(t *testing.T) {
 	r := newHarness(t, options{intake: true})
 	r.beginIntake()
-	r.ctl("set_policy", "full", "^"+refusedQueue+"$", `{"max-length":1,"overflow":"reject-publish"}`)
+	limit := func(messages int) {
+		r.ctl("set_policy", "full", "^"+refusedQueue+"$", fmt.Sprintf(`{"max-length":%d,"overflow":"reject-publish"}`,
+			messages))
+	}
+	limit(1)
 	const poisoned = 100
 	r.poison(poisoned)
 	r.unnamed(200)
 	r.lasts(70 * time.Second)
-	r.ctl("clear_policy", "full")
-	r.within(2*deadLetterRetry+patience, "all refused messages", func() bool {
-		q, err := r.inspect(refusedQueue)
-		return err == nil && q.Messages == poisoned
-	})
+	r.ctl("clear_policy", "full") // RabbitMQ goes on refusing what it dead-letters
+	limit(1_000_000)
+	r.takeRefused("bad-", poisoned, 2*deadLetterRetry+patience)
 	key := r.settings.RedisPrefix + ":due:{orders:1}"
 	check.OK(t, r.client.Rename(t.Context(), key, key+".aside").Err())
 	check.OK(t, r.client.Set(t.Context(), key, "no shard", 0).Err())
@@ -102,7 +108,6 @@ func TestIntakeHostile(t *testing.T) {
 	check.OK(t, r.client.Rename(t.Context(), key+".aside", key).Err())
 	r.flows("tasks once the shard is back")
 	r.lasts(2 * time.Second)
-	r.discard(refusedQueue, poisoned)
 	r.eachUnnamedOnce(400)
 	r.intakeVerdict("intake: unreadable and large messages, the refused queue full, a shard refused",
 		allowance{repeats: 2 * redelivered, unmarked: 2 * redelivered})
@@ -126,12 +131,8 @@ func TestIntakeStorm(t *testing.T) {
 	for _, s := range r.scanners {
 		r.again(s)
 	}
-	r.await("all refused messages", func() bool {
-		q, err := r.inspect(refusedQueue)
-		return err == nil && q.Messages == bodies
-	})
+	r.takeRefused("large-", bodies, patience)
 	r.flows("tasks of the others")
-	r.discard(refusedQueue, bodies)
 	for _, s := range r.scanners {
 		const most = 64 + 60 // in_flight_bytes, and what a scanner needs without tasks
 		peak := peakOf(t, s)
@@ -217,17 +218,53 @@ func (r *harness) poison(n int) {
 	r.publish(messages)
 }
 
-// discard removes all messages of a queue, which must be n.
-func (r *harness) discard(queue string, n int) {
+// takeRefused takes the refused messages out of their queue until each of prefix0 to prefixN-1 has
+// come. It fails the test if one comes twice or has another ID.
+func (r *harness) takeRefused(prefix string, n int, within time.Duration) {
 	r.t.Helper()
-	conn, err := amqp.Dial(r.urls[0])
+	left, came := map[string]bool{}, map[string]int{}
+	for i := range n {
+		left[fmt.Sprint(prefix, i)] = true
+	}
+	over := time.After(within)
+	r.readable(func(ch *amqp.Channel) error {
+		deliveries, err := ch.Consume(refusedQueue, "", false, false, false, false, nil)
+		for err == nil && len(left) > 0 {
+			select {
+			case d := <-deliveries:
+				delete(left, d.MessageId)
+				came[d.MessageId]++
+				err = d.Ack(false)
+			case <-over:
+				return fmt.Errorf("not refused within %s: %v", within, slices.Sorted(maps.Keys(left)))
+			}
+		}
+		return err
+	})
+	for id, times := range came {
+		if times > 1 || !strings.HasPrefix(id, prefix) {
+			r.t.Errorf("message %q was refused %d times", id, times)
+		}
+	}
+}
+
+// readable is broker, with a channel that gives messages that amqp091-go can't read.
+func (r *harness) readable(do func(ch *amqp.Channel) error) {
+	r.t.Helper()
+	conn, err := amqp.DialConfig(r.urls[0], amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
+		conn, err := amqp.DefaultDial(30*time.Second)(network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return amqpframe.New(conn, nil), nil
+	}})
 	check.OK(r.t, err)
 	defer conn.Close()
 	ch, err := conn.Channel()
-	check.OK(r.t, err)
-	if gone, err := ch.QueuePurge(queue, false); err != nil || gone != n {
-		r.t.Errorf("queue %s had %d messages, want %d: %v", queue, gone, n, err)
+	if err == nil {
+		err = do(ch)
 	}
+	check.OK(r.t, err)
 }
 
 // TestIntakeRabbitMQKilled: kill -9 and restart of the broker. The intake's

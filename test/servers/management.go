@@ -32,6 +32,27 @@ func DeleteVhost(ctx context.Context, management, name string) error {
 	return nil
 }
 
+// SetPolicy makes or changes a policy for the queues of a vhost whose names match pattern.
+func SetPolicy(ctx context.Context, management, vhost, name, pattern, definition string) error {
+	body := fmt.Sprintf(`{"pattern":%q,"definition":%s,"apply-to":"queues"}`, pattern, definition)
+	if err := manage(ctx, http.MethodPut, policyURL(management, vhost, name), body); err != nil {
+		return fmt.Errorf("set policy %s: %w", name, err)
+	}
+	return nil
+}
+
+// DeletePolicy removes a policy. A missing one is an error.
+func DeletePolicy(ctx context.Context, management, vhost, name string) error {
+	if err := manage(ctx, http.MethodDelete, policyURL(management, vhost, name), ""); err != nil {
+		return fmt.Errorf("delete policy %s: %w", name, err)
+	}
+	return nil
+}
+
+func policyURL(management, vhost, name string) string {
+	return management + "/api/policies/" + url.PathEscape(vhost) + "/" + url.PathEscape(name)
+}
+
 // manage sends one request to the HTTP API. A status outside 2xx is an error.
 func manage(ctx context.Context, method, target, body string) error {
 	req, err := http.NewRequestWithContext(ctx, method, target, strings.NewReader(body))

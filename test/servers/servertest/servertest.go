@@ -73,6 +73,21 @@ func RabbitMQ(t testing.TB) string {
 	return "amqp://guest:guest@" + addr + "/" + vhost
 }
 
+// Policy sets a policy for the queues of RabbitMQ's URL whose names match pattern. The caller calls
+// remove.
+func Policy(t testing.TB, rawURL, pattern, definition string) (remove func()) {
+	t.Helper()
+	management, _, err := splitNode(shared.rabbitmq.get(t))
+	check.OK(t, err)
+	vhost := rawURL[strings.LastIndex(rawURL, "/")+1:]
+	const name = "test"
+	check.OK(t, servers.SetPolicy(t.Context(), management, vhost, name, pattern, definition))
+	return func() {
+		t.Helper()
+		check.OK(t, servers.DeletePolicy(t.Context(), management, vhost, name))
+	}
+}
+
 // Channel opens a channel on a connection of its own, which closes when the test ends.
 // The timeouts are as long as check.Hang, for busy machines.
 func Channel(t testing.TB, url string) *amqp.Channel {
