@@ -273,7 +273,7 @@ func TestDoctorSaysThatOldIntakesAreNotChecked(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['%s']}\ntopics: {orders: {intake: {exchange: x}}}\n",
 		servertest.RabbitMQ(t)))
-	o.finds("without consul", "old intakes", "not_checked: without consul only the documents that Redis keeps are known")
+	o.finds("without consul", "old intakes", "not_checked: without consul only the last documents are known")
 	addr, prefix := servertest.Consul(t)
 	o = newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\nrabbitmq: {urls: ['%s']}\n", addr, prefix,
 		servertest.RabbitMQ(t)))

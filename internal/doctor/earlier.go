@@ -24,7 +24,7 @@ type earlier struct {
 }
 
 // readEarlier reads the histories of all topics. Without Consul there are none: then it reads
-// the documents that scanners applied last, if stored says that Redis answers.
+// the documents that Redis keeps, if stored says that it answers.
 func (p Target) readEarlier(ctx context.Context, stored bool) (all earlier) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -61,16 +61,15 @@ func (p Target) readKept(ctx context.Context, stored bool) earlier {
 	group.SetLimit(askedAtOnce)
 	for _, name := range names {
 		group.Go(func() error {
-			raw, err := p.Store.Registry().Document(ctx, name)
-			if err != nil || raw == nil {
-				return err
+			documents, err := p.Store.Registry().Documents(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, raw := range documents {
+				if doc := config.ParseDocument(name, raw, 0); doc.Err == nil {
+					all.settings[name] = append(all.settings[name], doc.Topic)
+				}
 			}
-			if doc := config.ParseDocument(name, raw, 0); doc.Err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				all.settings[name] = []config.Topic{doc.Topic}
-			}
-			return nil
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -84,7 +83,7 @@ func (p Target) readKept(ctx context.Context, stored bool) earlier {
 func (p Target) examineEarlier(ctx context.Context, r *report, b *broker, docs documents, past earlier,
 	bound func(topic string) bool) {
 	if p.Consul == nil && slices.ContainsFunc(slices.Collect(maps.Values(docs.good)), config.Topic.TakesIn) {
-		r.unchecked("old intakes", "without consul only the documents that Redis keeps are known, none before them")
+		r.unchecked("old intakes", "without consul only the last documents are known, which Redis keeps: 10 of each topic")
 	}
 	for _, err := range past.unread {
 		p.historyUnread(ctx, r, err)

@@ -109,27 +109,30 @@ func TestDoctorWarnsOfLargeBodies(t *testing.T) {
 }
 
 // TestDoctorFindsTheIntakeThatAFileNoLongerHas: without Consul there is no history, but Redis keeps
-// the document that scanners applied last.
+// the documents that scanners applied last.
 func TestDoctorFindsTheIntakeThatAFileNoLongerHas(t *testing.T) {
 	t.Parallel()
 	o, ch := newIntakeTarget(t)
 	_, err := ch.QueueDeclare("left", true, false, false, false, nil)
 	check.OK(t, err)
+	registry := o.Redis.Store.Registry()
+	registry.TakeSources(t.Context(), "file", map[string]string{"orders": "", "gone": ""})
 	kept := func(topic, document string) {
 		t.Helper()
-		check.OK(t, o.Redis.Store.Registry().KeepDocument(t.Context(), topic, "", []byte(document)))
+		check.OK(t, registry.KeepDocument(t.Context(), topic, "file", []byte(document)))
 	}
 	warns := "warn: queue left of an earlier intake holds 0 messages, and nobody consumes from it"
 	kept("orders", "intake: {exchange: o, queue: left}")
 	o.finds("another queue in the file", "topic orders old intake", warns)
 	o.findsPart("topic orders old intake", "then rabbitmqadmin -V ")
 	kept("orders", "intake: {exchange: o, queue: o}")
-	o.finds("the same queue", "topic orders old intake", "")
+	o.finds("once scanners have applied the file", "topic orders old intake", warns)
 	kept("gone", "intake: {exchange: x, queue: left}")
 	o.finds("a topic that isn't in the file", "topic gone old intake", warns)
 	_, err = ch.QueueDelete("left", false, false, false)
 	check.OK(t, err)
 	o.finds("when the queue is gone", "topic gone old intake", "")
+	o.finds("when the queue is gone", "topic orders old intake", "")
 }
 
 // TestARefusalIsNoLostConnection: RabbitMQ may close the channel before doctor asks for the

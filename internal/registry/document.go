@@ -84,8 +84,8 @@ func (r *Registry) KeepDocument(ctx context.Context, topic, source string, docum
 }
 
 func (r *Registry) keeping(topic, source, replace, save string, document []byte) luascript.Call {
-	return luascript.Call{Script: "keep_document", Keys: []string{r.documentKey(topic), r.sourceKey(topic)},
-		Args: []any{source, replace, save, document}}
+	return luascript.Call{Script: "keep_document", Keys: []string{r.documentKey(topic), r.sourceKey(topic),
+		r.earlierKey(topic)}, Args: []any{source, replace, save, document}}
 }
 
 // SaveDocument stores the last good document of a topic, so that a fleet can start
@@ -105,6 +105,26 @@ func (r *Registry) Document(ctx context.Context, topic string) ([]byte, error) {
 		return nil, fmt.Errorf("read document of topic %s: %w", topic, err)
 	}
 	return document, nil
+}
+
+// Documents returns the last good document of a topic and those before it that Redis keeps, up to ten
+// from a file. The latest comes first.
+func (r *Registry) Documents(ctx context.Context, topic string) (all [][]byte, err error) {
+	last, err := r.Document(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	if last != nil {
+		all = append(all, last)
+	}
+	earlier, err := r.client(ctx).ZRevRange(ctx, r.earlierKey(topic), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read earlier documents of topic %s: %w", topic, err)
+	}
+	for _, document := range earlier {
+		all = append(all, []byte(document))
+	}
+	return all, nil
 }
 
 // Source returns the recorded source of a topic's document; "" if there is none.

@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"bytes"
 	"maps"
 	"testing"
 
@@ -63,6 +64,39 @@ func TestADocumentHasOneSource(t *testing.T) {
 	source, err = c.Source(c.t.Context(), one)
 	check.OK(c.t, err)
 	check.Equal(t, "the source of a removed topic", source, "")
+}
+
+// TestEarlierDocumentsOfAFileAreKept: ten of them, each once, the latest first. Consul has a history
+// of its own.
+func TestEarlierDocumentsOfAFileAreKept(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t)
+	one := c.topic.Name()
+	documents := func() string {
+		t.Helper()
+		all, err := c.Documents(c.t.Context(), one)
+		check.OK(t, err)
+		return string(bytes.Join(all, []byte(" ")))
+	}
+	keep := func(source string, all ...string) {
+		t.Helper()
+		for _, document := range all {
+			check.OK(t, c.KeepDocument(c.t.Context(), one, source, []byte(document)))
+		}
+	}
+	check.Equal(t, "before any", documents(), "")
+	c.TakeSources(c.t.Context(), "consul:a", map[string]string{one: ""})
+	keep("consul:a", "a", "b")
+	check.Equal(t, "with Consul", documents(), "b")
+	c.TakeSources(c.t.Context(), "file", map[string]string{one: "consul:a"})
+	keep("file", "c", "c", "b", "c")
+	check.Equal(t, "with a file", documents(), "c b c")
+	keep("file", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+	check.Equal(t, "with many", documents(), "9 8 7 6 5 4 3 2 1 c b")
+	_, err := c.topic.Remove(c.t.Context(), c.p)
+	check.OK(t, err)
+	check.OK(t, c.topic.Forget(c.t.Context(), c.p.Gone()))
+	check.Equal(t, "of a removed topic", documents(), "")
 }
 
 // TestASourceThatCannotBeReadIsNotNone: a client that Redis doesn't let in knows no source, and tries

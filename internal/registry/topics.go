@@ -47,15 +47,18 @@ func (r *Registry) Suggest(ctx context.Context, topic string, err error) error {
 
 // TopicKeys returns the keys that the registry has for one topic.
 func (r *Registry) TopicKeys(topic string) []string {
-	return []string{r.documentKey(topic), r.rateKey(topic), r.sourceKey(topic)}
+	return []string{r.documentKey(topic), r.rateKey(topic), r.sourceKey(topic), r.earlierKey(topic)}
 }
 
 func (r *Registry) topicKey(kind, topic string) string { return r.key(kind) + ":{" + topic + "}" }
 
 func (r *Registry) documentKey(topic string) string { return r.topicKey("document", topic) }
 
-// sourceKey names the record of where the document comes from. It begins with the
+// sourceKey names the record of where the document comes from. Like earlierKey, it begins with the
 // document's key, so that users with rights to documents have them here too.
 func (r *Registry) sourceKey(topic string) string { return r.documentKey(topic) + ":source" }
+
+// earlierKey names the documents before the last one, if they came from a file.
+func (r *Registry) earlierKey(topic string) string { return r.documentKey(topic) + ":earlier" }
 
 func (r *Registry) rateKey(topic string) string { return r.topicKey("rate", topic) }

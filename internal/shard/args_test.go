@@ -92,7 +92,7 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"clear": {append(slices.Clone(all), c.groupKey(0)), []any{gone, "0"},
 			map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
 		"forget": {append([]string{c.placementKey()}, kept...), []any{gone}, nil, false},
-		"keep_document": {[]string{kept[0], kept[2]}, []any{"file", "", "1", "{}"},
+		"keep_document": {[]string{kept[0], kept[2], kept[3]}, []any{"file", "", "1", "{}"},
 			map[int][]any{0: {""}, 2: either},
 			false},
 		"settle": {all[:3], []any{"1", held.Token, "1", held.ID, held.Token, "2", "nothing", "never"}, map[int][]any{

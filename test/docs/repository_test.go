@@ -299,8 +299,8 @@ func addKeys(all map[string]bool, source string) {
 			all[m[1]+place] = true
 		}
 	}
-	if strings.Contains(source, `r.documentKey(topic) + ":source"`) {
-		all["document:{topic}:source"] = true
+	for _, m := range regexp.MustCompile(`r\.documentKey\(topic\) \+ "(:\w+)"`).FindAllStringSubmatch(source, -1) {
+		all["document:{topic}"+m[1]] = true
 	}
 }
 
