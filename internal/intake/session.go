@@ -174,11 +174,11 @@ func (s *session) stuck() bool {
 // count counts messages in memory; numbers below 0 are those that left it. s.mu is held.
 func (s *session) count(n, bytes int) {
 	s.unacked, s.bytes = s.unacked+n, s.bytes+bytes
+	s.in.cfg.Hold(bytes)
 	if s.unacked == 0 {
-		s.in.cfg.Large.bytes.Release(s.granted)
+		s.in.cfg.Large.bytes.Release(s.granted) // another intake takes it at once
 		s.granted = 0
 	}
-	s.in.cfg.Hold(bytes)
 	s.in.cfg.Metrics.Unacked.Set(float64(s.unacked))
 	if n < 0 {
 		s.room.Fire()
