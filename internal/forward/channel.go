@@ -18,8 +18,8 @@ const (
 	// sweepInterval is how often deadlines are checked while messages are in flight.
 	sweepInterval = 100 * time.Millisecond
 	// degradedAfter is how long the broker may refuse messages on a channel before another channel
-	// replaces it. RabbitMQ goes on refusing them on a channel that met a full quorum queue, after
-	// the queue's limit was removed. 3.10 also does if the channel's first message met a queue
+	// replaces it. RabbitMQ 3.10 goes on refusing them on a channel that met a full quorum queue,
+	// after the queue's limit was removed. So it does on one whose first message met a queue
 	// without a leader.
 	degradedAfter = 5 * time.Second
 	// redeclareAfter is the least age of a declaration that is made again because the route's

@@ -285,8 +285,8 @@ func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 	}
 }
 
-// TestAQueueWhoseLimitIsRemovedTakesMessagesAgain: RabbitMQ goes on refusing messages for a quorum
-// queue on a channel that met its limit. Those for another queue of the topic are confirmed.
+// TestAQueueWhoseLimitIsRemovedTakesMessagesAgain: RabbitMQ 3.10 goes on refusing messages for a
+// quorum queue on a channel that met its limit. Those for another queue of the topic are confirmed.
 func TestAQueueWhoseLimitIsRemovedTakesMessagesAgain(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)

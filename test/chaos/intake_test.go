@@ -97,7 +97,7 @@ func TestIntakeHostile(t *testing.T) {
 	r.poison(poisoned)
 	r.unnamed(200)
 	r.lasts(70 * time.Second)
-	r.ctl("clear_policy", "full") // RabbitMQ goes on refusing what it dead-letters
+	r.ctl("clear_policy", "full") // RabbitMQ 3.10 goes on refusing what it dead-letters
 	limit(1_000_000)
 	r.takeRefused("bad-", poisoned, 2*deadLetterRetry+patience)
 	key := r.settings.RedisPrefix + ":due:{orders:1}"
