@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
@@ -421,10 +423,16 @@ func (r *harness) ctl(args ...string) {
 	}
 }
 
-// broker calls do with a channel of its own.
+// broker calls do with a channel of its own. It gives messages that amqp091-go can't read.
 func (r *harness) broker(do func(ch *amqp.Channel) error) {
 	r.t.Helper()
-	conn, err := amqp.Dial(r.urls[0])
+	conn, err := amqp.DialConfig(r.urls[0], amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
+		conn, err := amqp.DefaultDial(patience)(network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return amqpframe.New(conn, nil), nil
+	}})
 	check.OK(r.t, err)
 	defer conn.Close()
 	ch, err := conn.Channel()

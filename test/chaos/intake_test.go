@@ -5,7 +5,6 @@ package chaos_test
 import (
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/amqpframe"
 	"github.com/duefleet/duefleet/test/check"
 	"github.com/duefleet/duefleet/test/fleet"
 )
@@ -227,7 +225,7 @@ func (r *harness) takeRefused(prefix string, n int, within time.Duration) {
 		left[fmt.Sprint(prefix, i)] = true
 	}
 	over := time.After(within)
-	r.readable(func(ch *amqp.Channel) error {
+	r.broker(func(ch *amqp.Channel) error {
 		deliveries, err := ch.Consume(refusedQueue, "", false, false, false, false, nil)
 		for err == nil && len(left) > 0 {
 			select {
@@ -246,25 +244,6 @@ func (r *harness) takeRefused(prefix string, n int, within time.Duration) {
 			r.t.Errorf("message %q was refused %d times", id, times)
 		}
 	}
-}
-
-// readable is broker, with a channel that gives messages that amqp091-go can't read.
-func (r *harness) readable(do func(ch *amqp.Channel) error) {
-	r.t.Helper()
-	conn, err := amqp.DialConfig(r.urls[0], amqp.Config{Dial: func(network, addr string) (net.Conn, error) {
-		conn, err := amqp.DefaultDial(30*time.Second)(network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return amqpframe.New(conn, nil), nil
-	}})
-	check.OK(r.t, err)
-	defer conn.Close()
-	ch, err := conn.Channel()
-	if err == nil {
-		err = do(ch)
-	}
-	check.OK(r.t, err)
 }
 
 // TestIntakeRabbitMQKilled: kill -9 and restart of the broker. The intake's
