@@ -1,16 +1,17 @@
 // Package poll decides when a scanner looks at the shards of a topic, and when it claims from
-// them. Each topic has a Poller, which is one loop.
+// them. Each topic has a Poller.
 //
 // In each tick it draws tickets, which name its shards until the next tick. It looks at each of
 // them once, and then knows when the next task is due there. A wake-up tells it about a task
 // that is due sooner. When a task is due, it starts a claim. Draws and looks of all topics go to
-// Redis together. The loop itself waits for no answer, so a server that hangs delays only what
-// it has to answer itself.
+// Redis together. It waits for no answer, so a server that hangs delays only what it has to
+// answer itself.
 package poll
 
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
@@ -29,8 +30,8 @@ type Demand struct {
 	Paused          bool // nothing is claimed
 }
 
-// Work does what a poller decides for a topic. Its methods are called by one goroutine, and return
-// soon. But Claim may take long, and is called by several.
+// Work does what a poller decides for a topic. Its methods are called by one goroutine at a time,
+// return soon, and don't call the poller. But Claim may take long, and is called by several.
 type Work interface {
 	Demand() Demand
 	// Drawn takes the placement that a draw read.
@@ -77,7 +78,9 @@ type Answer struct {
 	Found        int
 }
 
-// Poller polls one topic. Only one Run may be under way; Hear may be called at any time.
+// Poller polls one topic, from Start to Stop. It has no goroutine of its own. The goroutine that has
+// an event for it makes the next step. The event is an alarm, an answer, the end of a claim, a
+// wake-up, or a change of the demand. One step is made at a time. See docs/adr/0050.
 type Poller struct {
 	topic    *shard.Topic
 	instance string
@@ -87,27 +90,19 @@ type Poller struct {
 	work     Work
 	changed  *wake.Broadcast
 
-	news   wake.Signal // there are events or scores
-	mu     sync.Mutex
-	events []event
-	scores map[int]int64 // by shard: the earliest that was heard
-
-	// The rest belongs to Run.
 	claims sync.WaitGroup
-	tick   tick
-	queue  queue
-	busy   map[int]*polled // by shard: a look or a claim is under way
-	nodes  map[string]*node
-	under  int       // claims under way that the poller waits for
-	rest   time.Time // no claim before it
-}
+	looked atomic.Uint64 // changes of the demand that were looked at, and 1
 
-// event is the end of a call, or a claim whose answer is late; one of its fields is set.
-type event struct {
-	drawn   *drawn
-	looked  *look
-	claimed *claiming
-	late    *claiming
+	mu    sync.Mutex
+	life  context.Context // of Start; nil before it and after Stop
+	alarm *wake.Alarm
+	rings time.Time // when it does; zero: it isn't set
+	tick  tick
+	queue queue
+	busy  map[int]*polled // by shard: a look or a claim is under way
+	nodes map[string]*node
+	under int       // claims under way that the poller waits for
+	rest  time.Time // no claim before it
 }
 
 // New returns a topic's poller in a scanner, the instance. changed fires when the demand may have
@@ -115,102 +110,120 @@ type event struct {
 func New(t *shard.Topic, instance string, convoy *shard.Convoy, alarms *wake.Alarms, pool *wake.Pool, work Work,
 	changed *wake.Broadcast) *Poller {
 	return &Poller{topic: t, instance: instance, convoy: convoy, alarms: alarms, pool: pool, work: work, changed: changed,
-		news: wake.NewSignal(), busy: map[int]*polled{}, nodes: map[string]*node{}}
+		busy: map[int]*polled{}, nodes: map[string]*node{}}
+}
+
+// Start polls until ctx ends, whenever there is a demand. Follow Chore until then, and call Stop.
+func (p *Poller) Start(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.life, p.alarm = ctx, p.alarms.New(func() { p.carryOut(p.after(func() { p.rings = time.Time{} })) })
+}
+
+// Chore follows changes of the demand.
+func (p *Poller) Chore() *wake.Chore {
+	return &wake.Chore{
+		Wanted: func() bool { return p.looked.Load() != p.changed.Fires()+1 },
+		Do: func(context.Context) {
+			p.looked.Store(p.changed.Fires() + 1)
+			p.share(p.after(func() {}))
+		},
+	}
+}
+
+// Stop ends the tick, and waits for the claims that are under way.
+func (p *Poller) Stop() {
+	p.mu.Lock()
+	p.leave(context.WithoutCancel(p.life))
+	p.life = nil
+	p.alarm.Close()
+	p.mu.Unlock()
+	p.claims.Wait()
 }
 
 // Hear notes that a task with this score, in Redis ms, became the earliest of a shard.
 func (p *Poller) Hear(shard int, score int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.scores == nil {
-		p.scores = map[int]int64{}
+	if d := p.tick.drawing; d != nil {
+		d.hear(shard, score)
 	}
-	if before, there := p.scores[shard]; !there || score < before {
-		p.scores[shard] = score
+	a := p.tick.shards[shard]
+	if a == nil {
+		return
 	}
-	p.news.Send()
+	a.wake(score)
+	switch p.queue.put(a); {
+	case a.busy || a.next.IsZero():
+	case !a.next.After(time.Now()):
+		p.share(p.step())
+	case p.rings.IsZero() || a.next.Before(p.rings):
+		p.ring(a.next)
+	}
 }
 
-// post tells the loop about an event.
-func (p *Poller) post(e event) {
+// after notes an event, and makes the next step. It returns the claims to carry out.
+func (p *Poller) after(event func()) []*claiming {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.events = append(p.events, e)
-	p.news.Send()
-}
-
-// Run polls until ctx ends, or until the topic need not be polled. Then it waits for its claims.
-// Call it again when the topic must be polled.
-func (p *Poller) Run(ctx context.Context) {
-	alarm, set := p.alarms.New(), time.Time{} // when it rings
-	defer p.claims.Wait()
-	defer alarm.Close()
-	for ctx.Err() == nil {
-		changed := p.changed.Next()
-		p.note(ctx)
-		rings := alarm.Rings
-		if d := p.work.Demand(); d.Claims > 0 {
-			if next := p.step(ctx, d); !next.Equal(set) {
-				alarm.Set(next)
-				set = next
-			}
-		} else if p.leave(ctx); len(p.busy) == 0 && p.tick.drawing == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-rings:
-			set = time.Time{}
-		case <-p.news:
-		}
+	if p.life == nil {
+		return nil
 	}
-	p.leave(context.WithoutCancel(ctx))
+	event()
+	return p.step()
 }
 
-// step does everything whose time has come, and returns when to do more.
-func (p *Poller) step(ctx context.Context, d Demand) time.Time {
+// step does everything whose time has come, and sets the alarm for the rest. It returns the claims to
+// carry out. p.mu is held.
+func (p *Poller) step() (claims []*claiming) {
+	if p.life.Err() != nil {
+		return nil
+	}
+	d := p.work.Demand()
+	if d.Claims == 0 {
+		p.leave(p.life)
+		return nil
+	}
 	now := time.Now()
-	p.turn(ctx, d, now)
+	p.turn(p.life, d, now)
 	p.look(now)
 	next := p.tick.next(now)
 	if !d.Paused && !p.rest.After(now) {
-		p.claim(ctx, d)
+		claims = p.claim(d)
 	} else if p.rest.After(now) && p.rest.Before(next) {
 		next = p.rest
 	}
 	if first, there := p.queue.later.First(); there && first.next.Before(next) {
 		next = first.next
 	}
-	return next
+	if !next.Equal(p.rings) {
+		p.ring(next)
+	}
+	return claims
 }
 
-// note notes what happened since the last call.
-func (p *Poller) note(ctx context.Context) {
-	p.mu.Lock()
-	events, scores := p.events, p.scores
-	p.events, p.scores = nil, nil
-	p.mu.Unlock()
-	for at, score := range scores {
-		if a := p.tick.shards[at]; a != nil {
-			a.wake(score)
-			p.queue.put(a)
-		}
-		if d := p.tick.drawing; d != nil {
-			d.hear(at, score)
-		}
+// ring sets the alarm; p.mu is held.
+func (p *Poller) ring(at time.Time) {
+	p.alarm.Set(at)
+	p.rings = at
+}
+
+// carryOut carries out a claim, and then one that follows from its answer. Other goroutines carry out
+// the other claims.
+func (p *Poller) carryOut(claims []*claiming) {
+	for len(claims) > 0 {
+		p.share(claims[1:])
+		c := claims[0]
+		c.answer = p.work.Claim(c.life, c.tick, c.request)
+		claims = p.after(func() { p.claimed(c) })
+		p.claims.Done()
 	}
-	for _, e := range events {
-		switch {
-		case e.drawn != nil:
-			p.drawn(ctx, e.drawn)
-		case e.looked != nil:
-			p.looked(ctx, e.looked)
-		case e.claimed != nil:
-			p.claimed(ctx, e.claimed)
-		default:
-			p.late(e.late)
-		}
+}
+
+// share lets other goroutines carry out claims.
+func (p *Poller) share(claims []*claiming) {
+	for _, c := range claims {
+		p.pool.Go(func() { p.carryOut([]*claiming{c}) })
 	}
 }
 
@@ -253,14 +266,14 @@ func (p *Poller) look(now time.Time) {
 		}
 		p.convoy.Look(p.topic, n.name, at, func(found []shard.Attention) {
 			l.found, l.heard = found, time.Now()
-			p.post(event{looked: l})
+			p.share(p.after(func() { p.lookedAt(l) }))
 		})
 	}
 }
 
-// looked notes the outcome of a look. Shards that can't be reached are looked at again together.
+// lookedAt notes the outcome of a look. Shards that can't be reached are looked at again together.
 // A shard that Redis refuses is claimed from, because the claim's error says why.
-func (p *Poller) looked(ctx context.Context, l *look) {
+func (p *Poller) lookedAt(l *look) {
 	l.node.took = l.heard.Sub(l.began)
 	var pause time.Duration
 	for i, a := range l.shards {
@@ -273,7 +286,7 @@ func (p *Poller) looked(ctx context.Context, l *look) {
 		default:
 			if pause == 0 {
 				pause = a.retry.Next()
-				p.work.Fails(ctx, l.node.name, "claim", seen.Err)
+				p.work.Fails(p.life, l.node.name, "claim", seen.Err)
 			}
 			a.fail(pause)
 		}
@@ -281,17 +294,17 @@ func (p *Poller) looked(ctx context.Context, l *look) {
 	}
 	if pause == 0 {
 		l.node.silent = false
-		p.work.Works(ctx, l.node.name)
+		p.work.Works(p.life, l.node.name)
 	}
 }
 
 // claiming is a claim that was started.
 type claiming struct {
-	at     *polled
-	node   *node
-	answer Answer
-
-	// Only the loop uses these.
+	at         *polled
+	node       *node
+	life, tick context.Context
+	request    Request
+	answer     Answer
 	late, over bool
 }
 
@@ -299,28 +312,25 @@ type claiming struct {
 // the limit nothing more is claimed there until one of them is over.
 const mostLate = 2
 
-// claim starts claims from the shards whose time has come, as many as the demand allows.
-func (p *Poller) claim(ctx context.Context, d Demand) {
+// claim returns claims from the shards whose time has come, as many as the demand allows.
+func (p *Poller) claim(d Demand) (all []*claiming) {
 	for p.under < d.Claims {
 		a := p.queue.take(func(a *polled) bool { return a.node.late < mostLate*d.Claims })
 		if a == nil {
-			return
+			break
 		}
 		p.begin(a)
 		p.under++
-		c, tick := &claiming{at: a, node: a.node}, p.tick.ctx
-		r := Request{Shard: a.shard, End: p.tick.end, Patience: patience(a.node.took)}
-		r.Late = func() { p.post(event{late: c}) }
+		c := &claiming{at: a, node: a.node, life: context.WithoutCancel(p.life), tick: p.tick.ctx,
+			request: Request{Shard: a.shard, End: p.tick.end, Patience: patience(a.node.took)}}
+		c.request.Late = func() { p.share(p.after(func() { p.late(c) })) }
 		if a.node.silent {
-			r.Patience = 0
+			c.request.Patience = 0
 		}
 		p.claims.Add(1)
-		p.pool.Go(func() {
-			defer p.claims.Done()
-			c.answer = p.work.Claim(context.WithoutCancel(ctx), tick, r)
-			p.post(event{claimed: c})
-		})
+		all = append(all, c)
 	}
+	return all
 }
 
 // late notes that a claim's answer takes long.
@@ -334,7 +344,7 @@ func (p *Poller) late(c *claiming) {
 }
 
 // claimed notes the outcome of a claim.
-func (p *Poller) claimed(ctx context.Context, c *claiming) {
+func (p *Poller) claimed(c *claiming) {
 	c.over = true
 	answer := c.answer
 	if c.late {
@@ -348,13 +358,13 @@ func (p *Poller) claimed(ctx context.Context, c *claiming) {
 	case answer.Err == nil:
 		c.node.took, c.node.silent = took, false
 		p.tick.empty = p.tick.empty && answer.Found == 0
-		p.work.Works(ctx, c.node.name)
+		p.work.Works(p.life, c.node.name)
 		answer.Heard = p.convoy.Heard(c.node.name, answer.Now, answer.Asked, answer.Heard)
 		c.at.claimed(answer)
 	default: // the other shards are served meanwhile
 		c.node.took = took
 		if !shard.Definite(answer.Err) { // a problem of one shard alone is no outage
-			p.work.Fails(ctx, c.node.name, "claim", answer.Err)
+			p.work.Fails(p.life, c.node.name, "claim", answer.Err)
 		}
 		c.at.fail(c.at.retry.Next())
 	}

@@ -65,10 +65,12 @@ func pollingAs(t *testing.T, instance string, tick time.Duration, r *fixture.Red
 		demand: Demand{Claims: 1, Tickets: 4, Tick: tick, Scanned: 4}}
 	convoy := r.Store.NewConvoy()
 	pool := wake.NewPool(1)
-	b.Poller = New(topic, instance, convoy, &wake.Alarms{}, pool, b, &b.changed)
+	b.Poller = New(topic, instance, convoy, wake.NewAlarms(pool), pool, b, &b.changed)
 	check.Background(t, "the poller", func(ctx context.Context) error {
-		wait := b.changed.Follow(ctx, &wake.Chore{Wanted: func() bool { return b.Demand().Claims > 0 }, Do: b.Run})
+		b.Start(ctx)
+		wait := b.changed.Follow(ctx, b.Chore())
 		<-ctx.Done()
+		b.Stop()
 		wait()
 		convoy.Wait()
 		pool.Close()
@@ -182,6 +184,26 @@ func (b *bench) Keep(_ context.Context, nodes map[string]bool) {
 	}
 }
 
+// wakes lets the topic claim again, after its sleep or its pause. Each claim hangs until the channel
+// is closed.
+func (b *bench) wakes(slept bool) (let chan error) {
+	b.t.Helper()
+	if slept {
+		b.set(func(b *bench) { b.demand.Claims = 0 })
+		check.Until(b.t, "the end of the tick", func() bool {
+			return b.count(func(b *bench) int { return len(b.begun) - b.ended }) == 0
+		})
+	}
+	let = make(chan error)
+	b.set(func(b *bench) {
+		for at := range 4 {
+			b.hangs[at] = let
+		}
+		b.sends, b.demand.Claims, b.demand.Paused = nil, 1, false
+	})
+	return let
+}
+
 // starts waits for a claim of each shard, which comes without a look.
 func (b *bench) starts() {
 	b.t.Helper()
@@ -210,6 +232,38 @@ func TestAClaimThatHangsHoldsUpNoOtherShard(t *testing.T) {
 	let <- nil
 	check.Until(t, "the next claim of the shard", func() bool { return b.count(claims(2)) > 2 })
 	let <- nil
+}
+
+// TestAClaimThatHangsHoldsUpNoDraw that shares a pipeline with the one from whose answer it began.
+func TestAClaimThatHangsHoldsUpNoDraw(t *testing.T) {
+	t.Parallel()
+	b := polling(t, 20*time.Millisecond)
+	b.starts()
+	let := b.wakes(true)
+	check.Until(t, "the claim", func() bool { return b.count(func(b *bench) int { return len(b.sends) }) > 0 })
+	drawn := func() int {
+		n, err := b.redis.Client.Get(t.Context(), b.redis.Prefix+":ticket:{orders}").Int()
+		check.OK(t, err)
+		return n
+	}
+	before := drawn()
+	check.Until(t, "more draws", func() bool { return drawn() > before+2*4 })
+	close(let)
+}
+
+// TestAClaimThatHangsHoldsUpNoChange of the demand, also if the last change led to the claim.
+func TestAClaimThatHangsHoldsUpNoChange(t *testing.T) {
+	t.Parallel()
+	b := polling(t, time.Hour)
+	b.starts()
+	b.set(func(b *bench) { b.demand.Paused = true })
+	b.Hear(1, 0)
+	let := b.wakes(false)
+	check.Until(t, "the claim", func() bool { return b.count(func(b *bench) int { return len(b.sends) }) > 0 })
+	check.Until(t, "it to be late", func() bool { return b.count(func(b *bench) int { return b.given }) == 1 })
+	b.set(func(b *bench) { b.demand.Claims = 0 })
+	check.Until(t, "the end of the tick", func() bool { return b.count(func(b *bench) int { return b.ended }) == 1 })
+	close(let)
 }
 
 // TestClaimsThatHangAreFew: at a node with as many as are allowed, nothing more is claimed.

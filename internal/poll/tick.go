@@ -141,7 +141,7 @@ func (p *Poller) draw(ctx context.Context, d Demand, now time.Time) {
 				one.end = p.slot(answer.Heard.Add(stay), d.Tick)
 			}
 		}
-		p.post(event{drawn: one})
+		p.share(p.after(func() { p.drawn(one) }))
 	})
 }
 
@@ -151,11 +151,11 @@ func (p *Poller) draw(ctx context.Context, d Demand, now time.Time) {
 const mostTicks = 4
 
 // drawn notes the outcome of a draw.
-func (p *Poller) drawn(ctx context.Context, d *drawn) {
+func (p *Poller) drawn(d *drawn) {
 	t := &p.tick
 	if t.drawing, t.took = nil, d.took; d.err != nil {
 		t.pause = time.Now().Add(t.retry.Next())
-		p.work.Fails(ctx, "", "draw", d.err)
+		p.work.Fails(p.life, "", "draw", d.err)
 		if shard.Definite(d.err) || errors.Is(d.err, task.ErrUnknownTopic) {
 			p.drop()
 		}
@@ -163,7 +163,7 @@ func (p *Poller) drawn(ctx context.Context, d *drawn) {
 	}
 	t.fresh, t.pause = d, time.Time{}
 	t.retry.Reset()
-	p.work.Works(ctx, "")
+	p.work.Works(p.life, "")
 	p.work.Drawn(d.Placement)
 }
 

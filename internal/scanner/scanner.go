@@ -101,8 +101,8 @@ type Scanner struct {
 	certificates *selfcheck.Certificates
 	holds        *holds
 	convoy       *shard.Convoy
-	alarms       wake.Alarms
-	pool         *wake.Pool // for claims
+	alarms       *wake.Alarms
+	pool         *wake.Pool // for claims and alarms
 	listener     *shard.Listener
 	sleepers     *sleepers
 	groups       *groups
@@ -164,6 +164,7 @@ func New(cfg Config) (*Scanner, error) {
 		Advice: adviceOnRedis, Pace: s.notePace, Beat: cfg.Beat,
 	})
 	s.listener, s.convoy, s.pool = s.store.NewListener(), s.store.NewConvoy(), wake.NewPool(spareGoroutines)
+	s.alarms = wake.NewAlarms(s.pool)
 	s.holds = &holds{store: s.store, beat: cfg.Beat, tell: s.holdTopics}
 	s.durability = &selfcheck.Durability{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}
 	s.clock = &selfcheck.Clock{Registry: s.store.Registry(), Metrics: s.metrics.checks, Log: cfg.Log}

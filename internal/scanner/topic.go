@@ -99,7 +99,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	t.listening = s.listener.Listen(t.store,
 		shard.Hearing{Woken: t.hear, Placed: force.Changed.Fire, Listens: t.health.listens})
 	t.polling = &polling{topic: t}
-	t.poller = poll.New(t.store, t.instance, s.convoy, &s.alarms, s.pool, t.polling, &force.Changed)
+	t.poller = poll.New(t.store, t.instance, s.convoy, s.alarms, s.pool, t.polling, &force.Changed)
 	t.settler = settle.New(settle.Config{Topic: t.store, Tasks: t.tasks, Window: t.window, Tried: t.health.settled,
 		Metrics: metrics.settled})
 	t.outbound, t.leaveOutbound = s.outbound.take()
@@ -156,13 +156,15 @@ func (t *topic) scanned() int {
 // begin serves the topic until ctx ends. Then call wait: it waits for the topic's claims. Tasks in
 // flight go on until shutDown.
 func (t *topic) begin(ctx context.Context) (wait func()) {
+	t.poller.Start(ctx)
 	chores := t.inForce.Changed.Follow(ctx, t.resharder.Chore(), t.announced(), t.listened(),
 		&wake.Chore{Wanted: t.inForce.PauseEnds, Do: func(ctx context.Context) { t.inForce.EndPause(ctx, t.store, t.log) }},
 		&wake.Chore{Wanted: t.routing.stale, Do: t.routing.apply},
 		&wake.Chore{Wanted: t.keeper.Stale, Do: t.keeper.Keep},
-		&wake.Chore{Wanted: func() bool { return t.polling.Demand().Claims > 0 }, Do: t.poller.Run},
+		t.poller.Chore(),
 		&wake.Chore{Wanted: func() bool { _, on := t.inlet(); return on }, Do: t.takeIn})
 	return func() {
+		t.poller.Stop()
 		chores()
 		t.polling.moving.Wait()
 		t.metrics.Workers.Set(0)

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -322,6 +323,7 @@ func (c *Convoy) send(node string) {
 		for _, l := range loads {
 			l.done(replies[:len(l.calls)], sent, heard)
 			replies = replies[len(l.calls):]
+			runtime.Gosched() // a due task that has to be claimed doesn't wait for all of them
 		}
 	}
 }

@@ -7,8 +7,9 @@ import (
 
 // Alarms rings many alarms by one timer. In a process that sleeps, Go's own timers are up to a
 // millisecond late, because Go's poller waits in whole milliseconds (netpoll_epoll.go of Go's
-// runtime). A kernel timer isn't. The zero value is ready to use.
+// runtime). A kernel timer isn't.
 type Alarms struct {
+	pool  *Pool // in which they ring
 	mu    sync.Mutex
 	all   int            // alarms that aren't closed
 	later ByTime[*Alarm] // the alarms that are set
@@ -16,11 +17,13 @@ type Alarms struct {
 	rings time.Time
 }
 
-// Alarm rings at a set time, which may be changed at any moment.
+// NewAlarms returns alarms that ring in goroutines of a pool. Close them all before the pool.
+func NewAlarms(pool *Pool) *Alarms { return &Alarms{pool: pool} }
+
+// Alarm rings at a set time, which may be changed at any moment. A ring may come late, after the
+// alarm was set again or closed.
 type Alarm struct {
-	// Rings has room for one ring. A ring that wasn't received before the alarm was set
-	// again is still there.
-	Rings Signal
+	ring  func()
 	of    *Alarms
 	at    time.Time
 	place int // in later
@@ -32,14 +35,14 @@ func (a *Alarm) When() time.Time { return a.at }
 // Place implements Timed.
 func (a *Alarm) Place() *int { return &a.place }
 
-// New returns an alarm that isn't set. Close it after use.
-func (s *Alarms) New() *Alarm {
+// New returns an alarm that calls ring, and isn't set. Close it after use.
+func (s *Alarms) New(ring func()) *Alarm {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all++; s.timer == nil {
 		s.timer, s.rings = newTimer(s.ring, true), time.Time{}
 	}
-	return &Alarm{Rings: NewSignal(), of: s}
+	return &Alarm{ring: ring, of: s}
 }
 
 // Set makes the alarm ring at a time, or at once if that is over. It replaces the time set
@@ -53,7 +56,7 @@ func (a *Alarm) Set(at time.Time) {
 	s.rearm()
 }
 
-// Close ends the alarm; it rings no more.
+// Close ends the alarm; it begins to ring no more.
 func (a *Alarm) Close() {
 	if timer := a.remove(); timer != nil {
 		timer.close()
@@ -79,7 +82,7 @@ func (s *Alarms) ring() {
 	s.rings = time.Time{}
 	now := time.Now()
 	for a, due := s.later.Take(now); due; a, due = s.later.Take(now) {
-		a.Rings.Send()
+		s.pool.Go(a.ring)
 	}
 	s.rearm()
 }

@@ -11,17 +11,20 @@ import (
 // TestAlarm tests the kernel's timer and Go's.
 func TestAlarm(t *testing.T) {
 	t.Parallel()
-	spare := &Alarms{}
+	pool := NewPool(1)
+	t.Cleanup(pool.Close)
+	spare := NewAlarms(pool)
 	spare.timer = newTimer(spare.ring, false)
-	for name, s := range map[string]*Alarms{"as it comes": {}, "Go's": spare} {
+	for name, s := range map[string]*Alarms{"as it comes": NewAlarms(pool), "Go's": spare} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := s.New()
+			rings := NewSignal()
+			a := s.New(rings.Send)
 			defer a.Close()
 			for _, d := range []time.Duration{time.Millisecond, 1500 * time.Microsecond, 0, -time.Hour} {
 				begin := time.Now()
 				a.Set(begin.Add(d))
-				check.Receive(t, "a ring", a.Rings)
+				check.Receive(t, "a ring", rings)
 				if took := time.Since(begin); took < d {
 					t.Errorf("set to %s, it rang after %s", d, took)
 				}
@@ -29,15 +32,15 @@ func TestAlarm(t *testing.T) {
 			set := func(d time.Duration) { a.Set(time.Now().Add(d)) }
 			set(24 * time.Hour)
 			set(time.Millisecond)
-			check.Receive(t, "a ring after the alarm was set again", a.Rings)
+			check.Receive(t, "a ring after the alarm was set again", rings)
 			set(time.Millisecond)
 			set(24 * time.Hour)
 			select {
-			case <-a.Rings: // it rang before it was set again
+			case <-rings: // it rang before it was set again
 			default:
 			}
 			set(0)
-			check.Receive(t, "a ring at once", a.Rings)
+			check.Receive(t, "a ring at once", rings)
 		})
 	}
 }
@@ -46,10 +49,12 @@ func TestAlarm(t *testing.T) {
 // closed before they ring. At the end the timer is closed.
 func TestManyAlarmsShareATimer(t *testing.T) {
 	t.Parallel()
-	var s Alarms
-	var ringing []*Alarm
+	pool := NewPool(1)
+	defer pool.Close()
+	s, ringing := NewAlarms(pool), map[*Alarm]Signal{}
 	for i := range 200 {
-		a := s.New()
+		rings := NewSignal()
+		a := s.New(rings.Send)
 		if i%2 == 0 {
 			a.Set(time.Now().Add(24 * time.Hour))
 		}
@@ -58,10 +63,10 @@ func TestManyAlarmsShareATimer(t *testing.T) {
 			continue
 		}
 		a.Set(time.Now().Add(rand.N(50 * time.Millisecond)))
-		ringing = append(ringing, a)
+		ringing[a] = rings
 	}
-	for _, a := range ringing {
-		check.Receive(t, "a ring", a.Rings)
+	for a, rings := range ringing {
+		check.Receive(t, "a ring", rings)
 		if early := time.Until(a.at); early > 0 {
 			t.Errorf("an alarm rang %s too early", early)
 		}
