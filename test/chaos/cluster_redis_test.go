@@ -29,12 +29,17 @@ func (r *harness) master(shard int) *servers.Redis {
 
 func shardKey(shard int) string { return fmt.Sprintf("duefleet:due:{orders:%d}", shard) }
 
-// flows waits until tasks of all shards are delivered again.
+// flows waits until tasks of all shards are delivered again, and status can tell. It can't while no
+// server has the list of scanners. Meanwhile tasks of other servers are delivered.
 func (r *harness) flows(what string) {
 	r.t.Helper()
 	n := r.recorder.Ledger.Count()
 	r.await(what, func() bool {
-		return r.recorder.Ledger.Count() > n+20*loadBatch && r.status().Topic("orders").Backlog < loadBatch
+		if r.recorder.Ledger.Count() <= n+20*loadBatch {
+			return false
+		}
+		s, err := fleet.ReadStatus(r.t.Context(), programs.Scanner, r.config)
+		return err == nil && s.Topic("orders").Backlog < loadBatch
 	})
 }
 
