@@ -34,7 +34,7 @@ object per line. It writes the answers to standard output in the same order, one
 object per line.
 
   {"verb":"schedule","topic":"orders","id":"o-1","in":"30m","payload":"..."}
-  {"verb":"reschedule","topic":"orders","id":"o-1","at":"2026-12-01T10:00:00Z"}
+  {"verb":"reschedule","topic":"orders","id":"o-1","at":"2099-12-01T10:00:00Z"}
   {"verb":"get","topic":"orders","id":"o-1"}
   {"verb":"cancel","topic":"orders","id":"o-1"}
 

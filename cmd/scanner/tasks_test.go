@@ -96,9 +96,9 @@ func TestTasksAreListedForPeopleAndScripts(t *testing.T) {
 	o.serve("orders", 4)
 	o.wants(cli.Done, "no such tasks\n", ls()...)
 	o.wants(cli.Done, "[]\n", ls("-o", "json")...)
-	o.put(task.At(time.UnixMilli(1796119200123)), "o 1", "o-2")
+	o.put(task.At(time.UnixMilli(4099802400123)), "o 1", "o-2")
 	o.put(task.In(time.Hour), "p-1")
-	o.wants(cli.Done, `"o 1"  waiting  2026-12-01T10:00:00.123Z (in `, ls()...)
+	o.wants(cli.Done, `"o 1"  waiting  2099-12-01T10:00:00.123Z (in `, ls()...)
 	code, text := o.call(ls("-o", "json", "--id-prefix", "o")...)
 	var all []map[string]any
 	if err := json.Unmarshal([]byte(text), &all); err != nil || code != cli.Done || len(all) != 2 {
@@ -109,15 +109,15 @@ func TestTasksAreListedForPeopleAndScripts(t *testing.T) {
 		one = all[1]
 	}
 	for key, want := range map[string]any{
-		"topic": "orders", "id": "o 1", "state": "waiting", "due": "2026-12-01T10:00:00.123Z", "due_ms": 1796119200123.0,
-		"next_attempt": "2026-12-01T10:00:00.123Z", "next_attempt_ms": 1796119200123.0, "attempts": 0.0, "redelivered": false,
+		"topic": "orders", "id": "o 1", "state": "waiting", "due": "2099-12-01T10:00:00.123Z", "due_ms": 4099802400123.0,
+		"next_attempt": "2099-12-01T10:00:00.123Z", "next_attempt_ms": 4099802400123.0, "attempts": 0.0, "redelivered": false,
 	} {
 		if one[key] != want {
 			t.Errorf("%s: got %v, want %v", key, one[key], want)
 		}
 	}
 	if code, text := o.call(append(ls("--limit", "2", "-o", "ndjson"), "--due-after",
-		"1796119200123")...); code != cli.Done || strings.Count(text, "\n") != 2 || text[0] != '{' {
+		"4099802400123")...); code != cli.Done || strings.Count(text, "\n") != 2 || text[0] != '{' {
 		t.Errorf("code %d: %s", code, text)
 	}
 	o.wants(cli.Done, "p-1", "tasks", "find", "--topic", "orders", "--due-before", "2h", "--due-after=-1m", "--state",

@@ -93,7 +93,7 @@ func TestAMoveGoesOnWithResume(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
 	o.serve("orders", 2)
-	at := time.UnixMilli(1796119200000)
+	at := time.UnixMilli(4099802400000)
 	o.put(task.At(at), "a", "b", "c")
 	const run = "0123456789ab"
 	move := []string{"tasks", "move", "orders", "--all", "--yes", "--by", "1h", "--resume", run}
