@@ -313,7 +313,7 @@ const (
 
 // Looks whether the primary has claimed a task begin at the ends of slots. So the looks of many topics
 // go to Redis together.
-const lookSlot = 20 * time.Millisecond
+const lookSlot = shard.ConvoySlot
 
 func (n *node) grace() time.Duration { return min(max(Grace, restFactor*n.took), mostGrace) }
 

@@ -100,8 +100,8 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		shard.Hearing{Woken: t.hear, Placed: force.Changed.Fire, Listens: t.health.listens})
 	t.polling = &polling{topic: t}
 	t.poller = poll.New(t.store, t.instance, s.convoy, s.alarms, s.pool, t.polling, &force.Changed)
-	t.settler = settle.New(settle.Config{Topic: t.store, Tasks: t.tasks, Window: t.window, Tried: t.health.settled,
-		Metrics: metrics.settled})
+	t.settler = settle.New(settle.Config{Topic: t.store, Convoy: s.convoy, Tasks: t.tasks, Window: t.window,
+		Tried: t.health.settled, Metrics: metrics.settled})
 	t.outbound, t.leaveOutbound = s.outbound.take()
 	t.publisher = t.outbound.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.publisher.Rest(t.sleep.asleep)

@@ -32,7 +32,9 @@ func claimed(t *testing.T) (*Settler, *fixture.Redis, shard.Lease) {
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
-	cfg := Config{Topic: orders, Window: window.NewBudget(1 << 20).Window(2000), Tried: func(string, error) {},
+	convoy := r.Store.NewConvoy()
+	t.Cleanup(convoy.Wait)
+	cfg := Config{Topic: orders, Convoy: convoy, Window: window.NewBudget(1 << 20).Window(2000), Tried: func(string, error) {},
 		Metrics: counters()}
 	return New(cfg), r, batch.Tasks[0].Lease()
 }
@@ -71,7 +73,9 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 		t.Fatalf("room for %+v, %v", got, err)
 	}
 	failed := make(chan struct{}, 1000)
-	s := New(Config{Topic: orders, Window: w, Metrics: counters(), Tried: func(_ string, err error) {
+	convoy := store.NewConvoy()
+	defer convoy.Wait()
+	s := New(Config{Topic: orders, Convoy: convoy, Window: w, Metrics: counters(), Tried: func(_ string, err error) {
 		if err == nil {
 			return
 		}
@@ -111,68 +115,94 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	s, r, lease := claimed(t)
+	tried := make(chan error, 10)
+	s.cfg.Tried = func(_ string, err error) { tried <- err }
 	check.OK(t, r.Client.Set(t.Context(), r.Prefix+":due:{orders:1}", "in the way", 0).Err())
+	s.Settle(1, lease)
+	s.Start(t.Context())
+	t.Cleanup(s.Wait)
+	if err := check.Receive(t, "a settlement that fails", tried); err == nil {
+		t.Fatal("the settlement of a key of another type worked")
+	}
+	var resting *settlement
+	check.Until(t, "the shard to rest", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if resting = s.pending[1]; resting != nil {
+			resting.rest = time.Now().Add(time.Hour)
+		}
+		return resting != nil
+	})
 	var triedOnce retry.Backoff
 	triedOnce.Next()
-	s.Settle(1, lease)
-	s.round(t.Context())
-	s.working.Wait()
-	resting := s.pending[1]
-	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry != triedOnce {
-		t.Fatalf("the shard that failed: %+v", resting)
-	}
-	resting.rest = time.Now().Add(time.Hour)
+	check.Equal(t, "the backoff", resting.retry, triedOnce)
 	s.Settle(0, lease)
-	s.round(t.Context())
-	s.working.Wait()
-	if stored(t, s) || s.pending[0] != nil {
+	check.OK(t, check.Receive(t, "the settlement of the other shard", tried))
+	if stored(t, s) {
 		t.Error("the other shard is not settled")
 	}
-	if s.pending[1] != resting || resting.retry != triedOnce || len(resting.settle) != 1 {
+	s.mu.Lock()
+	if s.pending[1] != resting || resting.retry != triedOnce || len(resting.Settle) != 1 {
 		t.Errorf("the shard that rests: %+v", s.pending[1])
 	}
 	resting.rest = time.Time{}
+	s.mu.Unlock()
 	check.OK(t, r.Client.Del(t.Context(), r.Prefix+":due:{orders:1}").Err())
-	s.round(t.Context())
-	s.working.Wait()
-	if err := s.Drain(t.Context()); err != nil || len(s.pending) != 0 {
-		t.Errorf("after it: %v, %+v", err, s.pending)
-	}
+	check.OK(t, s.Drain(check.Context(t)))
+	check.OK(t, check.Receive(t, "the settlement after it", tried))
+	check.Equal(t, "pending", len(s.pending), 0)
 }
 
-// TestAShardWhoseSettlementHangsHoldsNoOtherUp: and tasks that become pending there
-// meanwhile are settled afterwards.
-func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
+// TestANodeWhoseSettlementHangsHoldsNoOtherUp: and tasks that become pending there meanwhile are settled
+// afterwards.
+func TestANodeWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	s, r, lease := claimed(t)
-	s.Start(t.Context())
-	t.Cleanup(s.Wait)
-	caught, letGo := faults.Hang(t, r.Client, "{orders:1}")
-	t.Cleanup(letGo) // before the settler must end
-	s.Settle(1, lease)
-	check.Receive(t, "the settlement that hangs", caught)
-	s.Settle(1, lease)
-	s.Settle(0, lease)
-	check.Until(t, "the other shard to be settled", func() bool { return !stored(t, s) })
-	if n := len(caught); n > 0 {
-		t.Error("two settlements of one shard are under way")
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: servertest.OwnRedisCluster(t).Addrs(), IsClusterMode: true})
+	defer rdb.Close()
+	store, err := shard.New(rdb, "settler")
+	check.OK(t, err)
+	orders := store.Topic("orders")
+	_, err = orders.Ensure(t.Context(), 64)
+	check.OK(t, err)
+	other := 1
+	for orders.Shard(other).Node(t.Context()) == orders.Shard(0).Node(t.Context()) {
+		other++
 	}
+	tried := make(chan error, 10)
+	s := New(Config{Topic: orders, Convoy: store.NewConvoy(), Window: window.NewBudget(1 << 20).Window(2000),
+		Metrics: counters(), Tried: func(_ string, err error) { tried <- err }})
+	s.Start(t.Context())
+	defer s.cfg.Convoy.Wait()
+	defer s.Wait()
+	caught, letGo := faults.Hang(t, rdb, "{orders:0}")
+	defer letGo() // before the settler must end
+	lease := shard.Lease{ID: "a", Token: "-1"}
+	s.Settle(0, lease)
+	check.Receive(t, "the settlement that hangs", caught)
+	s.Settle(0, lease)
+	s.Settle(other, lease)
+	check.OK(t, check.Receive(t, "the settlement at the other node", tried))
+	check.Equal(t, "settlements of the shard that are under way besides", len(caught), 0)
 	letGo()
 	check.OK(t, s.Drain(check.Context(t)))
+	check.OK(t, check.Receive(t, "the settlement that hung", tried))
+	check.OK(t, check.Receive(t, "the settlement after it", tried))
 }
 
 // Outcomes gather until it is time, until they take a share of the window, or until the
 // scanner stops.
 func TestSettlementsGather(t *testing.T) {
 	t.Parallel()
-	topic, _ := fixture.New(t).Serve(t, 1)
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, 1)
 	tried := make(chan string, 10)
-	w := window.NewBudget(1 << 20).Window(4 * 8)
-	s := New(Config{Topic: topic, Window: w, Metrics: counters(), Tried: func(operation string, err error) {
+	w, convoy := window.NewBudget(1<<20).Window(4*8), r.Store.NewConvoy()
+	convoy.Slot = time.Hour
+	s := New(Config{Topic: topic, Convoy: convoy, Window: w, Metrics: counters(), Tried: func(operation string, err error) {
 		tried <- fmt.Sprint(operation, err)
 	}})
-	s.began = time.Now().Add(time.Hour) // the next round is an hour from now
 	running, stop := context.WithCancel(t.Context())
+	defer convoy.Wait()
 	defer s.Wait()
 	defer stop()
 	s.Start(running)
@@ -190,9 +220,6 @@ func TestSettlementsGather(t *testing.T) {
 	if err := s.Drain(check.Context(t)); err != nil || len(tried) != 0 {
 		t.Fatalf("drained: %v, after %d more settlements", err, len(tried))
 	}
-	s.mu.Lock()
-	s.began = time.Now().Add(time.Hour)
-	s.mu.Unlock()
 	s.Settle(0, lease)
 	if err := s.Drain(check.Context(t)); err != nil {
 		t.Fatalf("what gathers at the end: %v", err)

@@ -1,10 +1,13 @@
 package shard
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 )
 
 // TestHeardGoesByTheSoonestAnswer: answers are heard late by as much as the process and the
@@ -40,4 +43,31 @@ func TestHeardGoesByTheSoonestAnswer(t *testing.T) {
 		at = at.Add(step.pause)
 		check.Equal(t, step.name, hear(step.node, step.ahead, step.late), step.want)
 	}
+}
+
+// TestCallsThatGatherShareAPipeline: what is gathered at the end of a slot goes to Redis together, also
+// what several topics add. Without Hurry that is an hour away.
+func TestCallsThatGatherShareAPipeline(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 2)
+	var sent atomic.Int64
+	faults.Before(c.rdb, func(faults.Request) { sent.Add(1) })
+	convoy := c.store.NewConvoy()
+	convoy.Slot = time.Hour
+	errs := make(chan error, 20)
+	for i := range 10 {
+		convoy.Gather("", func() {
+			for at := range 2 {
+				s := c.store.Topic(fmt.Sprint("t", i)).Shard(at)
+				convoy.Settle(s, "", Settlement{Settle: []Lease{{ID: "a", Token: "-1"}}}, func(all Settled) { errs <- all.Settle })
+			}
+		})
+	}
+	check.Equal(t, "sent before the end of the slot", sent.Load(), 0)
+	convoy.Hurry("")
+	for range cap(errs) {
+		check.OK(t, check.Receive(t, "a settlement", errs))
+	}
+	convoy.Wait()
+	check.Equal(t, "round trips", sent.Load(), 1)
 }

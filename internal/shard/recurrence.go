@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/luascript"
@@ -113,29 +114,21 @@ func (c *Claimed) Advance(now time.Time) Advance {
 // Advance settles delivered runs of recurring tasks of one shard that are still leased under
 // their tokens, and makes their next runs due. It returns how many.
 func (s Shard) Advance(ctx context.Context, runs []Advance) (int, error) {
-	settled := 0
-	for len(runs) > 0 {
-		n := min(len(runs), MaxBatch)
-		args := make([]any, 0, 4*n)
-		for _, r := range runs[:n] {
+	return s.carryOut(ctx, s.advanceCalls(runs))
+}
+
+func (s Shard) advanceCalls(runs []Advance) (all []settling) {
+	for some := range slices.Chunk(runs, MaxBatch) {
+		p := settling{what: "settle runs", tasks: len(some)}
+		args := make([]any, 0, 4*len(some))
+		for _, r := range some {
 			args = append(args, r.Token, r.ID, msOf(r.Next), !r.Parked)
-		}
-		var ended []Lease
-		for _, r := range runs[:n] {
-			if r.last {
-				ended = append(ended, r.Lease)
+			if r.last && r.member.Group != "" {
+				p.left = append(p.left, r.Lease)
 			}
 		}
-		runs = runs[n:]
-		keys := []string{s.due(), s.tasks(), s.Wake(), s.fence()}
-		done, nowhere, err := s.settled(ctx, luascript.Call{Script: "advance", Keys: keys, Args: args})
-		if err != nil {
-			return settled, wrapIf(err, "settle runs in shard %d of topic %s", s.n, s.topic.name)
-		}
-		settled += done
-		if done == n && nowhere {
-			s.topic.leave(ctx, ended)
-		}
+		p.call = luascript.Call{Script: "advance", Keys: []string{s.due(), s.tasks(), s.Wake(), s.fence()}, Args: args}
+		all = append(all, p)
 	}
-	return settled, nil
+	return all
 }

@@ -1,8 +1,10 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,57 +18,149 @@ type Lease struct {
 	member Member // in the index of groups, if the task is in one
 }
 
+// Settlement says what to do with leased tasks of a shard.
+type Settlement struct {
+	Settle  []Lease
+	Release []Release
+	Advance []Advance
+}
+
+// Settled has an error for each part of a settlement that wasn't carried out, or not certainly.
+type Settled struct{ Settle, Release, Advance error }
+
+// Settle carries out a settlement together with other calls to the shard's node, and passes its
+// outcome to done. See Shard.Settle, Shard.Release and Shard.Advance.
+func (c *Convoy) Settle(s Shard, node string, what Settlement, done func(Settled)) {
+	settle, release := s.settleCalls(what.Settle, true), s.releaseCalls(what.Release)
+	advance := s.advanceCalls(what.Advance)
+	var calls []luascript.Call
+	for _, p := range slices.Concat(settle, release, advance) {
+		calls = append(calls, p.call)
+	}
+	if len(calls) == 0 {
+		done(Settled{})
+		return
+	}
+	c.add(node, calls, func(replies []luascript.Reply, _, _ time.Time) {
+		var left []Lease
+		take := func(parts []settling) (first error) {
+			for _, p := range parts {
+				_, gone, err := s.outcome(p, replies[0])
+				replies, left, first = replies[1:], append(left, gone...), cmp.Or(first, err)
+			}
+			return first
+		}
+		all := Settled{take(settle), take(release), take(advance)}
+		if len(left) == 0 {
+			done(all)
+			return
+		}
+		c.running.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), convoyTimeout)
+			defer cancel()
+			s.topic.leave(ctx, left)
+			done(all)
+		})
+	})
+}
+
 // Settle removes delivered tasks of one shard that are still leased under their tokens,
 // and returns how many. The leases of the others ran out and were taken over, or the
 // tasks were cancelled, replaced or rescheduled meanwhile. It removes those in groups from the
 // index too.
 func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
-	return s.remove(ctx, leases, true)
-}
-
-func (s Shard) remove(ctx context.Context, leases []Lease, delivered bool) (int, error) {
-	settled := 0
-	for len(leases) > 0 {
-		n := min(len(leases), MaxBatch)
-		args, some := append([]any{delivered}, byToken(leases[:n])...), leases[:n]
-		leases = leases[n:]
-		call := luascript.Call{Script: "settle", Keys: s.taskKeys()[:3], Args: args}
-		done, nowhere, err := s.settled(ctx, call)
-		if err != nil {
-			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", s.n, s.topic.name, err)
-		}
-		settled += done
-		if delivered && done == n && nowhere { // else a sweep finds out which of them are gone
-			s.topic.leave(ctx, some)
-		}
-	}
-	return settled, nil
-}
-
-// settled runs a script that settles tasks. nowhere reports that no other shard has a version of
-// one that ended.
-func (s Shard) settled(ctx context.Context, call luascript.Call) (n int, nowhere bool, err error) {
-	reply := s.topic.store.scripts.Run(ctx, call).Values()
-	n, nowhere = int(reply.Int()), reply.Int() == 1
-	return n, nowhere, reply.Err()
-}
-
-// leave removes settled tasks from the index of groups. After an error some stay, for
-// a sweep.
-func (t *Topic) leave(ctx context.Context, settled []Lease) {
-	var members []Member
-	for _, l := range settled {
-		if l.member.Group != "" {
-			members = append(members, l.member)
-		}
-	}
-	_ = t.Leave(ctx, members)
+	return s.carryOut(ctx, s.settleCalls(leases, true))
 }
 
 // RemoveExported removes tasks that another shard has imported, if they are still leased
 // under the token of their export. It returns how many. It runs the script of Settle.
 func (s Shard) RemoveExported(ctx context.Context, exported []Lease) (int, error) {
-	return s.remove(ctx, exported, false)
+	return s.carryOut(ctx, s.settleCalls(exported, false))
+}
+
+// Release gives back tasks of one shard that are still leased under their tokens, and
+// returns how many.
+func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
+	return s.carryOut(ctx, s.releaseCalls(releases))
+}
+
+// settling is a call for some leased tasks.
+type settling struct {
+	what  string
+	call  luascript.Call
+	tasks int
+	// left are the tasks that end, and leave the index of groups. They stay in it if not all tasks of
+	// the call were settled. Then a sweep finds out which of them are gone.
+	left []Lease
+}
+
+// carryOut sends one call after the other, and returns how many tasks they settled.
+func (s Shard) carryOut(ctx context.Context, parts []settling) (settled int, err error) {
+	for _, p := range parts {
+		n, left, err := s.outcome(p, s.topic.store.scripts.Run(ctx, p.call))
+		if err != nil {
+			return settled, err
+		}
+		settled += n
+		s.topic.leave(ctx, left)
+	}
+	return settled, nil
+}
+
+// outcome returns how many tasks a call settled, and which of them leave the index of groups.
+func (s Shard) outcome(p settling, reply luascript.Reply) (settled int, left []Lease, err error) {
+	if p.call.Script == "release" {
+		n, err := reply.Int()
+		return int(n), nil, wrapIf(err, "%s in shard %d of topic %s", p.what, s.n, s.topic.name)
+	}
+	values := reply.Values()
+	n, nowhere := int(values.Int()), values.Int() == 1
+	if err := values.Err(); err != nil {
+		return 0, nil, fmt.Errorf("%s in shard %d of topic %s: %w", p.what, s.n, s.topic.name, err)
+	}
+	if n < p.tasks || !nowhere {
+		return n, nil, nil
+	}
+	return n, p.left, nil
+}
+
+// leave removes settled tasks from the index of groups. After an error some stay, for
+// a sweep.
+func (t *Topic) leave(ctx context.Context, settled []Lease) {
+	if len(settled) == 0 {
+		return
+	}
+	members := make([]Member, len(settled))
+	for i, l := range settled {
+		members[i] = l.member
+	}
+	_ = t.Leave(ctx, members)
+}
+
+func (s Shard) settleCalls(leases []Lease, delivered bool) (all []settling) {
+	for some := range slices.Chunk(leases, MaxBatch) {
+		p := settling{what: "settle", tasks: len(some)}
+		p.call = luascript.Call{Script: "settle", Keys: s.taskKeys()[:3], Args: append([]any{delivered}, byToken(some)...)}
+		for _, l := range some {
+			if delivered && l.member.Group != "" {
+				p.left = append(p.left, l)
+			}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func (s Shard) releaseCalls(releases []Release) (all []settling) {
+	for some := range slices.Chunk(releases, MaxBatch) {
+		args := make([]any, 0, 6*len(some))
+		for _, r := range some {
+			args = append(args, r.Token, r.ID, r.delay(), r.Attempted, r.Redelivered, r.reason())
+		}
+		call := luascript.Call{Script: "release", Keys: []string{s.due(), s.tasks(), s.Wake(), s.fence()}, Args: args}
+		all = append(all, settling{what: "release", tasks: len(some), call: call})
+	}
+	return all
 }
 
 // byToken returns the arguments of settle: each token, the number of its tasks, and their
@@ -107,27 +201,6 @@ type Release struct {
 
 // maxReason bounds what is kept of a reason, in bytes.
 const maxReason = 512
-
-// Release gives back tasks of one shard that are still leased under their tokens, and
-// returns how many.
-func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
-	released := 0
-	for len(releases) > 0 {
-		n := min(len(releases), MaxBatch)
-		args := make([]any, 0, 6*n)
-		for _, r := range releases[:n] {
-			args = append(args, r.Token, r.ID, r.delay(), r.Attempted, r.Redelivered, r.reason())
-		}
-		releases = releases[n:]
-		keys := []string{s.due(), s.tasks(), s.Wake(), s.fence()}
-		done, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "release", Keys: keys, Args: args}).Int()
-		if err != nil {
-			return released, fmt.Errorf("release in shard %d of topic %s: %w", s.n, s.topic.name, err)
-		}
-		released += int(done)
-	}
-	return released, nil
-}
 
 func (r Release) delay() string {
 	switch {
