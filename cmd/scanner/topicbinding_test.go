@@ -148,7 +148,8 @@ func TestSetTellsOfTheIntakeThatItLeaves(t *testing.T) {
 // inletsOf makes an exchange of a type with a queue that gets all its messages.
 func inletsOf(t *testing.T, ch *amqp.Channel, exchange, kind, queue string) {
 	t.Helper()
-	in := forward.Inlet{Exchange: exchange, Type: kind, Queue: queue, Refused: queue + ".refused", Declare: true}
+	in := forward.Inlet{Exchange: exchange, Type: kind, Queue: queue, Refused: queue + ".refused",
+		Canary: exchange + ".canary", Declare: true}
 	if err := in.Prepare(ch); err != nil {
 		t.Fatal(err)
 	}

@@ -87,6 +87,9 @@ func (t Topic) TakesIn() bool { return t.Intake != nil && t.Intake.Exchange != "
 // messages that no task can be made of.
 func (in Intake) Refused() string { return in.Queue + ".refused" }
 
+// Canary returns the name of an exchange that RabbitMQ deletes with the intake's exchange.
+func (in Intake) Canary() string { return in.Exchange + ".canary" }
+
 // intakeName accepts a name that the broker doesn't reserve.
 func intakeName(value any) string {
 	if problem := queueName(value); problem != "" && strings.HasPrefix(value.(string), "amq.") {

@@ -46,8 +46,9 @@ func rabbitRights(topics map[string]config.Topic) string {
 		write, read = append(write, t.Intake.Refused(), defaultExchange), append(read, t.Intake.Queue)
 		if t.Declare != nil {
 			made := []string{t.Intake.Queue, t.Intake.Refused()}
-			configure = append(append(configure, t.Intake.Exchange), made...)
-			write, read = append(write, made...), append(append(read, t.Intake.Exchange), made...)
+			in, canary := t.Intake.Exchange, t.Intake.Canary()
+			configure = append(append(configure, in, canary), made...)
+			write, read = append(append(write, in), made...), append(append(read, in, canary), made...)
 		}
 	}
 	return expression(configure) + " " + expression(write) + " " + expression(read)

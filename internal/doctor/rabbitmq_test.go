@@ -28,9 +28,9 @@ func TestAdviceGrantsTheLeastRights(t *testing.T) {
 		"mails: {shards: 1, exchange: amq.direct}}\n")
 	vhost := strings.TrimPrefix(at.Path, "/") + "-lost"
 	want := "rabbitmqctl add_vhost " + vhost + "; then rabbitmqctl set_permissions -p " + vhost + " guest " +
-		`'^(in|in\.refused|orders|orders\.dead|orders\.due|orders\.in)$' ` +
-		`'^(amq\.default|amq\.direct|in|in\.refused|orders|orders\.dead|orders\.due)$' ` +
-		`'^(in|in\.refused|orders|orders\.dead|orders\.due|orders\.in)$'`
+		`'^(in|in\.refused|orders|orders\.dead|orders\.due|orders\.in|orders\.in\.canary)$' ` +
+		`'^(amq\.default|amq\.direct|in|in\.refused|orders|orders\.dead|orders\.due|orders\.in)$' ` +
+		`'^(in|in\.refused|orders|orders\.dead|orders\.due|orders\.in|orders\.in\.canary)$'`
 	if got := o.found("rabbitmq.connection"); !strings.HasSuffix(got, want) {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

@@ -20,6 +20,9 @@ type Inlet struct {
 	Queue string
 	// Refused is an exchange and the queue bound to it.
 	Refused string
+	// Canary is an exchange that nobody publishes to. RabbitMQ deletes it with Exchange, which a
+	// publisher may declare again without the binding of Queue. It exists only with Declare.
+	Canary string
 	// Declare makes all of it, durable. Otherwise it must exist.
 	Declare bool
 }
@@ -102,16 +105,39 @@ func (in Inlet) declare(channel *amqp.Channel) error {
 	if err := channel.ExchangeDeclare(in.Exchange, in.Type, true, false, false, false, nil); err != nil {
 		return fmt.Errorf("declare exchange %q: %w%s", in.Exchange, amqpconn.Brief(err), in.typeAdvice(err))
 	}
+	if err := channel.ExchangeDeclare(in.Canary, amqp.ExchangeFanout, true, true, true, false, nil); err != nil {
+		return fmt.Errorf("declare exchange %q: %w", in.Canary, amqpconn.Brief(err))
+	}
+	if err := in.bindCanary(channel); err != nil {
+		return err
+	}
 	return in.bindQueue(channel)
 }
 
 // Bind binds the queue to the exchange, and the queue for refused messages to its own. A
-// binding that exists is no error.
+// binding that exists is no error. If the exchange was deleted since Prepare, the error is a 404, also
+// if somebody has declared it again.
 func (in Inlet) Bind(channel *amqp.Channel) error {
 	if err := bindDeadLetter(channel, in.Refused); err != nil {
 		return err
 	}
-	return in.bindQueue(channel)
+	if err := in.bindQueue(channel); err != nil {
+		return err
+	}
+	return in.bindCanary(channel)
+}
+
+// bindCanary makes the canary's only binding. With it RabbitMQ deletes the canary.
+func (in Inlet) bindCanary(channel *amqp.Channel) error {
+	err := channel.ExchangeBind(in.Exchange, "", in.Canary, false, nil)
+	switch {
+	case amqpconn.Refused(err, amqp.NotFound):
+		return fmt.Errorf("exchange %q was deleted and declared again; what was published to it meanwhile is lost: %w",
+			in.Exchange, amqpconn.Brief(err))
+	case err != nil:
+		return fmt.Errorf("bind exchange %q to exchange %q: %w", in.Canary, in.Exchange, amqpconn.Brief(err))
+	}
+	return nil
 }
 
 func (in Inlet) bindQueue(channel *amqp.Channel) error {

@@ -85,6 +85,7 @@ func (b *binding) again(ctx context.Context) error {
 		return err
 	}
 	missing := err
+	b.in.cfg.Count("intake_binding")
 	if err = b.prepare(ctx); err != nil {
 		return err
 	}

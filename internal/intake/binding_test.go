@@ -24,7 +24,8 @@ func (h *harness) storedAgain() {
 	})
 }
 
-// TestAnExchangeThatAPublisherMadeAgainIsBound: RabbitMQ confirms what nobody is bound for.
+// TestAnExchangeThatAPublisherMadeAgainIsBound: RabbitMQ confirms what nobody is bound for. So the log
+// says that messages are lost, and a metric counts it.
 func TestAnExchangeThatAPublisherMadeAgainIsBound(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -34,6 +35,12 @@ func TestAnExchangeThatAPublisherMadeAgainIsBound(t *testing.T) {
 	check.OK(h.t, h.client.ExchangeDelete(exchange, false, false))
 	check.OK(h.t, h.client.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil))
 	h.storedAgain()
+	check.Until(t, "the intake to say that the exchange was deleted", func() bool {
+		return strings.Contains(h.log.String(), `exchange \"`+exchange+`\" was deleted and declared again`)
+	})
+	check.Equal(t, "counted errors", h.failed.Load(), 1)
+	h.storedAgain()
+	check.Equal(t, "counted errors of a while", h.failed.Load(), 1)
 }
 
 // TestAnExchangeThatWasDeletedIsMadeAgain: the log says that it was missing.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +53,7 @@ type harness struct {
 
 	placement shard.Placement
 	endIn     func()                 // ends the connection of the latest intake
+	failed    atomic.Int64           // errors that were counted
 	counts    []*prometheus.Registry // of all intakes
 	published int                    // messages
 
@@ -77,7 +79,7 @@ func newHarnessAt(t *testing.T, rdb *fixture.Redis, url string) *harness {
 	t.Helper()
 	h := &harness{t: t, redis: rdb, url: url, log: &check.Log{}, large: NewLarge(64 << 20),
 		room: 16 << 20, inlet: forward.Inlet{Exchange: exchange,
-			Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Declare: true}}
+			Type: amqp.ExchangeTopic, Queue: queue, Refused: refused, Canary: exchange + ".canary", Declare: true}}
 	_, h.placement = rdb.Serve(t, 4)
 	h.client = servertest.Channel(t, h.url)
 	check.OK(h.t, h.inlet.Prepare(h.client))
@@ -122,8 +124,8 @@ func (h *harness) intake() *Intake {
 	return New(Config{
 		Topic: h.redis.Orders(), Tasks: router.New(h.redis.Store).Topic(fixture.Orders), MaxPayload: maxPayload,
 		In: in, Out: out, Room: func() int { return h.room }, Hold: h.hold, Large: h.large,
-		Metrics: counts(fixture.Orders), Count: func(string) {}, Log: slog.New(slog.NewTextHandler(h.log, nil)),
-		pace: h.pace,
+		Metrics: counts(fixture.Orders), Count: func(string) { h.failed.Add(1) },
+		Log: slog.New(slog.NewTextHandler(h.log, nil)), pace: h.pace,
 	})
 }
 

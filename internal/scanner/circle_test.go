@@ -58,7 +58,8 @@ func TestAMessageThatCopiesItselfToTheIntakeIsRefused(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": "{shards: 1, tick: 20ms, exchange: '', intake: {exchange: in, queue: q}}"},
 		nil)
 	client := servertest.Channel(t, l.rabbit)
-	in := forward.Inlet{Exchange: "in", Type: amqp.ExchangeTopic, Queue: "q", Refused: "q.refused", Declare: true}
+	in := forward.Inlet{Exchange: "in", Type: amqp.ExchangeTopic, Queue: "q", Refused: "q.refused", Canary: "in.canary",
+		Declare: true}
 	check.OK(l.t, in.Prepare(client))
 	_, err := client.QueueDeclare("due", true, false, false, false, nil)
 	check.OK(l.t, err)

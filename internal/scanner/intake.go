@@ -62,7 +62,8 @@ func inletOf(s config.Topic) inlet {
 	in := s.Intake
 	key := intake.Key{Header: in.ByHeader(), None: in.Key == config.IntakeKeyNone}
 	return inlet{target: s.Exchange, key: key, priorities: in.Priorities, Inlet: forward.Inlet{
-		Exchange: in.Exchange, Type: in.Type, Queue: in.Queue, Refused: in.Refused(), Declare: s.Declare != nil,
+		Exchange: in.Exchange, Type: in.Type, Queue: in.Queue, Refused: in.Refused(), Canary: in.Canary(),
+		Declare: s.Declare != nil,
 	}}
 }
 
