@@ -34,8 +34,8 @@ func claimed(t *testing.T) (*Settler, *fixture.Redis, shard.Lease) {
 	}
 	convoy := r.Store.NewConvoy()
 	t.Cleanup(convoy.Wait)
-	cfg := Config{Topic: orders, Convoy: convoy, Window: window.NewBudget(1 << 20).Window(2000), Tried: func(string, error) {},
-		Metrics: counters()}
+	cfg := Config{Topic: orders, Convoy: convoy, Window: window.NewBudget(1 << 20).Window(2000), Metrics: counters(),
+		Tried: func(string, error) {}}
 	return New(cfg), r, batch.Tasks[0].Lease()
 }
 
@@ -157,7 +157,8 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 // afterwards.
 func TestANodeWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: servertest.OwnRedisCluster(t).Addrs(), IsClusterMode: true})
+	cluster := servertest.OwnRedisCluster(t)
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cluster.Addrs(), IsClusterMode: true})
 	defer rdb.Close()
 	store, err := shard.New(rdb, "settler")
 	check.OK(t, err)
@@ -198,9 +199,8 @@ func TestSettlementsGather(t *testing.T) {
 	tried := make(chan string, 10)
 	w, convoy := window.NewBudget(1<<20).Window(4*8), r.Store.NewConvoy()
 	convoy.Slot = time.Hour
-	s := New(Config{Topic: topic, Convoy: convoy, Window: w, Metrics: counters(), Tried: func(operation string, err error) {
-		tried <- fmt.Sprint(operation, err)
-	}})
+	note := func(operation string, err error) { tried <- fmt.Sprint(operation, err) }
+	s := New(Config{Topic: topic, Convoy: convoy, Window: w, Metrics: counters(), Tried: note})
 	running, stop := context.WithCancel(t.Context())
 	defer convoy.Wait()
 	defer s.Wait()

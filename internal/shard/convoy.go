@@ -57,8 +57,8 @@ const (
 
 // NewConvoy returns a convoy for all topics of a store.
 func (s *Store) NewConvoy() *Convoy {
-	return &Convoy{Began: time.Now(), Slot: ConvoySlot, scripts: s.scripts, waiting: map[string][]load{}, gathers: map[string]*gather{},
-		lags: map[string]*lag{}}
+	return &Convoy{Began: time.Now(), Slot: ConvoySlot, scripts: s.scripts, waiting: map[string][]load{},
+		gathers: map[string]*gather{}, lags: map[string]*lag{}}
 }
 
 // Wait waits until all answers were passed on.
