@@ -169,6 +169,42 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 	}
 }
 
+// TestAgainOfAMovedTaskReplacesWhatWasScheduledLater: the producer moves the retry of a version, although
+// it has replaced that version meanwhile. That makes it the newest, also if the version scheduled later
+// has stored a retry.
+func TestAgainOfAMovedTaskReplacesWhatWasScheduledLater(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	again := func(what string, a shard.Requeue) {
+		t.Helper()
+		of := shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}
+		_, ok, err := c.AllowNext(c.t.Context(), of, a.Next, time.Hour)
+		check.OK(c.t, err)
+		check.Equal(t, what+" is allowed", ok, true)
+		stored, err := c.Router("orders").Requeue(c.t.Context(), a)
+		check.OK(c.t, err)
+		check.Equal(t, what+" is stored", stored, true)
+	}
+	first := c.delivered()
+	check.Until(t, "the next millisecond", func() bool { return c.now() > first.Due })
+	second := c.delivered()
+	check.Until(t, "the next millisecond", func() bool { return c.now() > second.Due })
+	again("the retry of the first version", first)
+	_, err := c.Shard(0).Reschedule(c.t.Context(), c.p, c.deadline(), shard.Move{Op: shard.NewOp(), ID: "a",
+		When: task.Now()})
+	check.OK(c.t, err)
+	b := c.claimIDs("a")
+	_, err = c.Shard(0).Settle(c.t.Context(), leases(b))
+	check.OK(c.t, err)
+	moved := first
+	moved.Due, moved.Scheduled = b.Tasks[0].Due.UnixMilli(), b.Tasks[0].Scheduled.UnixMilli()
+	check.Equal(t, "when the moved task was scheduled", moved.Scheduled, first.Scheduled)
+	again("the retry of the second version", second)
+	moved.Next = second.Next + 1
+	again("the retry of the moved task", moved)
+	check.Equal(t, "due", c.read("a").Due.UnixMilli(), moved.Next)
+}
+
 // TestAgainLeavesANewerVersionThatIsDueBefore: while the shard count changes, the
 // older version may be delivered from its old shard. It is due later than the version in
 // the new shard.

@@ -38,13 +38,13 @@ if moved then return moved end
 -- a task that was here is newer than the old shard's copy, whatever the due of that:
 -- a caller stored it here and died before it removed the copy
 if ARGV[13] == '1' and redis.call('SISMEMBER', KEYS[4], id) == 0 then return {'old'} end
-if record then
-  local there = open(record)
+local there = record and open(record)
+if record and not (there and there.op == ARGV[12]) then
   -- due alone doesn't order versions: two may be due in the same ms, and while the shard
   -- count changes a newer one here may be due before a delivery from the other shard
   local newer = not there or there.scheduled > scheduled
   local same = there and there.due == due and there.attempts + 1 >= attempt
-  local behind = there and (there.due < due or there.op == ARGV[12])
+  local behind = there and there.due < due
   if newer or not same and not behind then
     return there and {'none', there.due, there.scheduled, there.op} or {'none'}
   end
