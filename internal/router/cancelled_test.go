@@ -3,12 +3,14 @@ package router
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/check"
+	"github.com/duefleet/duefleet/test/faults"
 )
 
 // TestAVersionAfterACancelIsNewer although Redis's clock was set back by an hour after the
@@ -68,6 +70,50 @@ func TestACancelWithoutATaskReachesItsDelivery(t *testing.T) {
 	got, err := c.CheckDelivery(c.t.Context(), d, time.Hour)
 	check.OK(c.t, err)
 	check.Equal(t, "disposition", got, shard.Over)
+}
+
+// TestACancelRemovesWhatItsConsumerStoredMeanwhile: the consumer of a delivered task may store it again
+// until it can see the note of the cancel.
+func TestACancelRemovesWhatItsConsumerStoredMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]int64{"retry": time.Hour.Milliseconds(), "parked": 0} {
+		for how, window := range map[string]time.Duration{"remembering": time.Hour, "not remembering": 0} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				c := newSandbox(t, 1)
+				a := c.delivered()
+				consumer := New(c.routers.store).Topic("orders")
+				check.Until(t, "the next millisecond", func() bool { return c.now() > a.Scheduled })
+				store := sync.OnceFunc(func() {
+					d := shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}
+					_, err := c.CheckDelivery(c.t.Context(), d, window)
+					check.OK(c.t, err)
+					if a.Park = next == 0; !a.Park {
+						next += c.now()
+					}
+					_, allowed, err := c.AllowNext(c.t.Context(), d, next, time.Hour)
+					check.OK(c.t, err)
+					a.Next = next
+					stored, err := consumer.Requeue(c.t.Context(), a)
+					check.OK(c.t, err)
+					check.Equal(t, "stored", stored && allowed, true)
+				})
+				note, err := shard.Script("note")
+				check.OK(c.t, err)
+				faults.Before(c.rdb, func(r faults.Request) {
+					for _, cmd := range r.Commands {
+						if faults.Runs(cmd, note) {
+							store()
+						}
+					}
+				})
+				_ = c.Router("orders").Cancel(c.t.Context(), a.ID)
+				store() // nothing, unless the cancel sent no note
+				_, err = c.Router("orders").Get(c.t.Context(), a.ID)
+				check.Equal(t, "gone", errors.Is(err, task.ErrNotFound), true)
+			})
+		}
+	}
 }
 
 // TestAnUnknownTopicMayBeATypo: the error names the topic that was likely meant, if the user

@@ -89,8 +89,7 @@ func (r *Router) cancel(ctx context.Context, ids []string, perScript int, group 
 	c := cancelling{router: r, ids: ids, perScript: perScript, group: group, tasks: make([]cancelled, len(ids))}
 	all := upTo(len(ids))
 	c.remove(ctx, all)
-	c.noteCancels(ctx, c.meant(all))
-	c.remove(ctx, c.meant(all))
+	c.remove(ctx, c.noteCancels(ctx, c.meant(all)))
 	_ = r.topic.Leave(ctx, c.went) // a sweep removes what stays
 	errs := make([]error, len(ids))
 	for i, t := range c.tasks {
@@ -215,19 +214,24 @@ func (c *cancelled) add(there, other bool, at int64) {
 	c.other, c.at, c.begun = other, at, true
 }
 
-// noteCancels notes the cancels in the delivery histories, for the consumers.
-func (c *cancelling) noteCancels(ctx context.Context, todo []int) {
+// noteCancels notes the cancels in the delivery histories, for the consumers. It returns the tasks that
+// consumers may have stored again before they could see the note.
+func (c *cancelling) noteCancels(ctx context.Context, todo []int) (again []int) {
 	if len(todo) == 0 {
-		return
+		return nil
 	}
 	ids, at := make([]string, len(todo)), make([]int64, len(todo))
 	for n, i := range todo {
 		ids[n], at[n] = c.ids[i], c.tasks[i].at
 		c.tasks[i].noted = true
 	}
-	for n, err := range c.router.topic.NoteCancelled(ctx, ids, at) {
-		c.fail(todo[n:n+1], err)
+	for n, noted := range c.router.topic.NoteCancelled(ctx, ids, at) {
+		c.fail(todo[n:n+1], noted.Err)
+		if noted.Delivered && noted.Err == nil {
+			again = append(again, todo[n])
+		}
 	}
+	return again
 }
 
 func (c *cancelling) fail(of []int, err error) {

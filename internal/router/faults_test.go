@@ -64,6 +64,8 @@ func TestEachStepOutlastsEachFault(t *testing.T) {
 type faultOperation struct {
 	name string
 	do   func(ctx context.Context, r *Router, row *faultRow) error
+	// delivered: a consumer has had an earlier version of "there".
+	delivered bool
 }
 
 func faultOperations() []faultOperation {
@@ -74,31 +76,33 @@ func faultOperations() []faultOperation {
 			return r.Schedule(ctx, []shard.Entry{e})[0].Err
 		}
 	}
+	cancel := func(ctx context.Context, r *Router, _ *faultRow) error { return r.Cancel(ctx, "there") }
 	return []faultOperation{
-		{"schedule", one("absent", false)},
-		{"replace", one("there", false)},
-		{"schedule if absent", one("absent", true)},
-		{"cancel", func(ctx context.Context, r *Router, _ *faultRow) error { return r.Cancel(ctx, "there") }},
-		{"cancel many", func(ctx context.Context, r *Router, _ *faultRow) error {
+		{name: "schedule", do: one("absent", false)},
+		{name: "replace", do: one("there", false)},
+		{name: "schedule if absent", do: one("absent", true)},
+		{name: "cancel", do: cancel},
+		{name: "cancel, delivered before", do: cancel, delivered: true},
+		{name: "cancel many", do: func(ctx context.Context, r *Router, _ *faultRow) error {
 			return errors.Join(r.CancelMany(ctx, []string{"there", "other"}, 100)...)
 		}},
-		{"reschedule", func(ctx context.Context, r *Router, _ *faultRow) error {
+		{name: "reschedule", do: func(ctx context.Context, r *Router, _ *faultRow) error {
 			_, err := r.Reschedule(ctx, "there", task.In(2*time.Hour))
 			return err
 		}},
-		{"retime", func(ctx context.Context, r *Router, row *faultRow) error {
+		{name: "retime", do: func(ctx context.Context, r *Router, row *faultRow) error {
 			return r.RetimeMany(ctx, []Retime{{ID: "there", When: task.In(2 * time.Hour), Op: row.own,
 				Retiming: shard.Retiming{Seen: row.seen}}}, 100)[0].Err
 		}},
-		{"get", func(ctx context.Context, r *Router, _ *faultRow) error {
+		{name: "get", do: func(ctx context.Context, r *Router, _ *faultRow) error {
 			_, err := r.Get(ctx, "there")
 			return err
 		}},
-		{"get many", func(ctx context.Context, r *Router, _ *faultRow) error {
+		{name: "get many", do: func(ctx context.Context, r *Router, _ *faultRow) error {
 			got := r.GetMany(ctx, []string{"there", "other"})
 			return errors.Join(got[0].Err, got[1].Err)
 		}},
-		{"requeue", func(ctx context.Context, r *Router, row *faultRow) error {
+		{name: "requeue", do: func(ctx context.Context, r *Router, row *faultRow) error {
 			_, err := r.Requeue(ctx, shard.Requeue{ID: "absent", Due: row.born - 1, Attempt: 1, Attempts: 1,
 				Next: row.born + 2*time.Hour.Milliseconds(), Scheduled: row.born - 1, Body: body("payload of absent")})
 			return err
@@ -161,6 +165,10 @@ func newFaultRow(t *testing.T, op faultOperation, phase shard.Phase, fault strin
 	there, err := row.Shard(0).Read(t.Context(), row.p, "there")
 	check.OK(row.t, err)
 	row.own, row.seen = shard.NewOp(), there.Version()
+	if op.delivered {
+		_, err := row.CheckDelivery(t.Context(), shard.Delivered{ID: "there", Due: 1, Scheduled: 1}, time.Hour)
+		check.OK(row.t, err)
+	}
 	if phase == shard.Migrating {
 		row.begin(50)
 		check.Equal(t, "moving", row.p.Moving("there") && row.p.Moving("other") && row.p.Moving("absent"), true)

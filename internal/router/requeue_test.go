@@ -110,7 +110,7 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 	checkDelivery(1000, shard.Done)
 	checkDelivery(1001, shard.Run)
 	allowNext(1001, 9000, 9000, true)
-	check.OK(c.t, c.NoteCancelled(c.t.Context(), []string{"a"}, []int64{1600})[0])
+	check.OK(c.t, c.NoteCancelled(c.t.Context(), []string{"a"}, []int64{1600})[0].Err)
 	allowNext(1001, 2000, 0, false)
 	checkDelivery(9000, shard.Over) // it is the cancelled chain's
 	scheduled = 1650

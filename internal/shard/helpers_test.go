@@ -54,7 +54,7 @@ func (c *sandbox) fleetKey(kind string) string { return c.store.prefix + ":" + k
 
 // noteCancelled leaves a consumer the note of a cancel.
 func (c *sandbox) noteCancelled(id string, at int64) error {
-	return c.NoteCancelled(c.t.Context(), []string{id}, []int64{at})[0]
+	return c.NoteCancelled(c.t.Context(), []string{id}, []int64{at})[0].Err
 }
 
 // command is a call by the script's text, to send in a pipeline of the test's own.

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -89,10 +90,18 @@ func (t *Topic) Older(ctx context.Context, a Requeue, there Kept) (bool, error) 
 // notesAtOnce is how many cancels one script notes, so that Redis serves others in between.
 const notesAtOnce = 100
 
+// Noted is the answer to the note of a cancel.
+type Noted struct {
+	// Delivered: a consumer has had a delivery of the task, and may have stored it again before it
+	// could see the note.
+	Delivered bool
+	Err       error
+}
+
 // NoteCancelled notes for consumers that tasks were cancelled, each at a time in ms by the
-// clock of its shard. It returns an error or nil for each. In a Redis Cluster each delivery
-// history has a slot of its own, and takes a script of its own.
-func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []error {
+// clock of its shard. In a Redis Cluster each delivery history has a slot of its own, and takes a
+// script of its own.
+func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []Noted {
 	size := notesAtOnce
 	if _, clustered := t.store.Client(ctx).(*redis.ClusterClient); clustered {
 		size = 1
@@ -102,12 +111,17 @@ func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []e
 		to := min(from+size, len(ids))
 		calls = append(calls, t.noteCall(ids[from:to], at[from:to]))
 	}
-	replies, errs := t.store.scripts.RunAll(ctx, calls), make([]error, len(ids))
+	replies, noted := t.store.scripts.RunAll(ctx, calls), make([]Noted, 0, len(ids))
 	t.store.runFailed(ctx, calls, replies)
-	for i, id := range ids {
-		errs[i] = wrapIf(replies[i/size].Err(), "note the cancellation of task %q of topic %s", id, t.name)
+	for i, reply := range replies {
+		answers := reply.Values()
+		for _, id := range ids[len(noted):min((i+1)*size, len(ids))] {
+			one := Noted{Delivered: answers.Int() == 1}
+			one.Err = wrapIf(cmp.Or(answers.Err(), reply.Err()), "note the cancellation of task %q of topic %s", id, t.name)
+			noted = append(noted, one)
+		}
 	}
-	return errs
+	return noted
 }
 
 // noteCall returns the call that notes cancels. Its replicas are waited for by the first

@@ -24,6 +24,8 @@ may('HLEN', history)
 may('HGETALL', history)
 may('HDEL', history, '')
 if ARGV[3] == '' then
+  raise('newest', start)
+  keep(window)
   prune(window, window)
   return {'ok', 0}
 end
