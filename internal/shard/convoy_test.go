@@ -45,29 +45,40 @@ func TestHeardGoesByTheSoonestAnswer(t *testing.T) {
 	}
 }
 
-// TestCallsThatGatherShareAPipeline: what is gathered at the end of a slot goes to Redis together, also
-// what several topics add. Without Hurry that is an hour away.
+// TestCallsThatGatherShareAPipeline: what is gathered for a node at the end of a slot goes there
+// together, also what several topics add. Without Hurry that is an hour away.
 func TestCallsThatGatherShareAPipeline(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
+	nodes := map[string][]Shard{}
+	for i := range 10 {
+		for at := range 2 {
+			s := c.store.Topic(fmt.Sprint("t", i)).Shard(at)
+			_, err := s.Settle(t.Context(), []Lease{{ID: "a", Token: "-1"}}) // each node has the script then
+			check.OK(t, err)
+			nodes[s.Node(t.Context())] = append(nodes[s.Node(t.Context())], s)
+		}
+	}
 	var sent atomic.Int64
 	faults.Before(c.rdb, func(faults.Request) { sent.Add(1) })
 	convoy := c.store.NewConvoy()
 	convoy.Slot = time.Hour
 	errs := make(chan error, 20)
-	for i := range 10 {
-		convoy.Gather("", func() {
-			for at := range 2 {
-				s := c.store.Topic(fmt.Sprint("t", i)).Shard(at)
-				convoy.Settle(s, "", Settlement{Settle: []Lease{{ID: "a", Token: "-1"}}}, func(all Settled) { errs <- all.Settle })
-			}
-		})
+	for node, shards := range nodes {
+		for _, s := range shards {
+			convoy.Gather(node, func() {
+				one := Settlement{Settle: []Lease{{ID: "a", Token: "-1"}}}
+				convoy.Settle(s, node, one, func(all Settled) { errs <- all.Settle })
+			})
+		}
 	}
 	check.Equal(t, "sent before the end of the slot", sent.Load(), 0)
-	convoy.Hurry("")
+	for node := range nodes {
+		convoy.Hurry(node)
+	}
 	for range cap(errs) {
 		check.OK(t, check.Receive(t, "a settlement", errs))
 	}
 	convoy.Wait()
-	check.Equal(t, "round trips", sent.Load(), 1)
+	check.Equal(t, "round trips", sent.Load(), int64(len(nodes)))
 }
